@@ -15,7 +15,7 @@ use teeny_core::wrappers::{Checked, Checks, Compare, Trace, save_events};
 use teeny_core::{DType, DeviceRef, Error, Lazy, LazyOptions, Result, manual_seed};
 use teeny_nn::device::{Choice, choose};
 #[cfg(feature = "mpi")]
-use teeny_nn::{Store, distributed::DataParallel};
+use {teeny_distributed::DataParallel, teeny_nn::Store};
 
 /// The result of parsing an option.
 pub type Parsed<T> = std::result::Result<T, lexopt::Error>;

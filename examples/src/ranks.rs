@@ -9,14 +9,14 @@ use std::sync::Arc;
 #[cfg(feature = "mpi")]
 use teeny_autograd::Gradients;
 use teeny_core::{Error, Result};
+#[cfg(feature = "mpi")]
+use teeny_distributed::{
+    Communicator, Mpi, MpiOptions, SingleRank, TensorParallel, threads_per_rank,
+};
 use teeny_formats::State;
 use teeny_nn::state::Stateful;
 #[cfg(feature = "mpi")]
-use teeny_nn::{
-    Param,
-    distributed::{Communicator, Mpi, MpiOptions, SingleRank, TensorParallel, threads_per_rank},
-    optim::clip_grad_norm,
-};
+use teeny_nn::{Param, optim::clip_grad_norm};
 
 /// The options of a program that can run on several ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

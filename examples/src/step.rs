@@ -6,7 +6,7 @@ use std::sync::Arc;
 use teeny_autograd::{Grad, Gradients};
 use teeny_core::{DType, Result, Shape, Tensor};
 #[cfg(feature = "mpi")]
-use teeny_nn::distributed::DataParallel;
+use teeny_distributed::DataParallel;
 use teeny_nn::{Captured, Store};
 
 /// Loss and gradients of a batch. They are computed, or with `--captured` replayed from the third

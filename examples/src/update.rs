@@ -5,10 +5,10 @@ use crate::{Common, Step};
 #[cfg(feature = "mpi")]
 use std::sync::Arc;
 use teeny_core::{Error, Result, Tensor};
+#[cfg(feature = "mpi")]
+use teeny_distributed::{DataParallel, Zero};
 use teeny_formats::State;
 use teeny_nn::Store;
-#[cfg(feature = "mpi")]
-use teeny_nn::distributed::{DataParallel, Zero};
 use teeny_nn::optim::{Optimizer, clip_grad_norm};
 use teeny_nn::state::Stateful;
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "teeny-core",
     "teeny-core/conformance",
     "teeny-autograd",
@@ -17,6 +17,7 @@ const CRATES: [&str; 10] = [
     "teeny-wgpu",
     "teeny-nn",
     "teeny-nn/data",
+    "teeny-nn/distributed",
     "teeny-nn/formats",
     "teeny-nn/models",
     "teeny-nn/text",

@@ -18,7 +18,7 @@
 //! | 10 [`laziness`] | record first, run later, several operations as one |
 //! | 11 [`own_operation`] | a function, a program, or a rule |
 //! | 12 [`own_device`] | everything that computes goes through one function |
-//! | 13 `ranks` (feature `distributed`) | every rank has the model and a part of the data |
+//! | 13 [`ranks`] | every rank has the model and a part of the data |
 //! | 14 [`browser`] | nothing may wait, so everything that reads is awaited |
 //!
 //! | job | subject |
@@ -75,7 +75,6 @@ pub mod own_operation {}
 #[doc = include_str!("../guide/12-own-device.md")]
 pub mod own_device {}
 
-#[cfg(feature = "distributed")]
 #[doc = include_str!("../guide/13-ranks.md")]
 pub mod ranks {}
 

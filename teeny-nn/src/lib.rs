@@ -50,10 +50,10 @@
 //! | [`data`] | data sets, loaders, CSV tables, folders of images, time series, the IDX format |
 //! | [`train`] | runs, losses by step, metrics, logs, pictures, early stopping |
 //! | [`state`] | checkpoints |
-//! | `distributed` | training on several processes and machines (features `distributed`, `mpi`) |
 //!
 //! Files of tensors (safetensors, GGUF, `.npz`, `.pt`) are the crate [`teeny_formats`]; models of
-//! Hugging Face and GGUF files, and LoRA, are the crate `teeny-models`.
+//! Hugging Face and GGUF files, and LoRA, are the crate `teeny-models`; training on several processes and
+//! machines is the crate `teeny-distributed`.
 //!
 //! Layers have two constructors: `new` with PyTorch's defaults, and `with_options` with an options
 //! struct, such as [`conv::Conv2dOptions`]. Parameters have PyTorch's names and layout, so its
@@ -70,8 +70,6 @@
 pub mod attention;
 pub mod conv;
 pub mod device;
-#[cfg(feature = "distributed")]
-pub mod distributed;
 mod dropout;
 mod embedding;
 mod functional;
@@ -87,6 +85,7 @@ mod options;
 pub mod pool;
 mod prelu;
 pub mod prelude;
+mod ranks;
 pub mod recurrent;
 pub mod schedule;
 pub mod state;
@@ -113,6 +112,7 @@ pub use options::PerAxis;
 #[doc(inline)]
 pub use pool::{AvgPool2d, MaxPool2d};
 pub use prelu::{PRelu, PReluOptions};
+pub use ranks::SumOverRanks;
 #[doc(inline)]
 pub use recurrent::{Gru, Lstm, Rnn};
 pub use schedule::Schedule;

@@ -11,11 +11,9 @@ mod captured;
 mod causal_loss;
 mod common;
 mod constructors;
-mod data_parallel;
 mod decoder;
 #[path = "../../teeny-core/conformance/tests/third_party/device.rs"]
 mod device;
-mod distributed;
 mod faults;
 mod first_programs;
 mod functional;
@@ -32,9 +30,6 @@ mod norms;
 mod optim;
 mod quantized;
 mod ranges;
-#[cfg(feature = "distributed")]
-#[path = "common/ranks.rs"]
-mod ranks;
 mod recurrent;
 mod run;
 mod schedules;
@@ -44,9 +39,6 @@ mod silent_failures;
 mod special_points;
 mod state;
 mod summary;
-mod sync_norm;
-mod tensor_parallel;
-mod tensor_parallel_state;
 mod third_party;
 mod training;
 mod windows;

@@ -4,7 +4,7 @@ use crate::common;
 use teeny_autograd::Autograd;
 use teeny_core::{DType, DeviceRef, Result, Tensor, manual_seed};
 use teeny_cpu::Cpu;
-use teeny_nn::distributed::{Communicator, DataParallel, Reduce, Threads, Zero};
+use teeny_distributed::{Communicator, DataParallel, Reduce, Threads, Zero};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer};
 use teeny_nn::{Activation, Linear, Module, Sequential, Store};

@@ -133,7 +133,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
 fn build(store: &Store, config: GptConfig, ranks: &Ranks) -> Result<Gpt> {
     #[cfg(feature = "mpi")]
     if let Some(parallel) = ranks.model() {
-        return Gpt::tensor_parallel(&store.root(), config, parallel);
+        return parallel.gpt(&store.root(), config);
     }
     let _ = ranks;
     Gpt::new(&store.root(), config)

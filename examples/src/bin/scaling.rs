@@ -20,7 +20,7 @@ use teeny_core::Result;
 #[cfg(feature = "mpi")]
 use teeny_core::{DType, Tensor};
 #[cfg(feature = "mpi")]
-use teeny_nn::distributed::Reduce;
+use teeny_distributed::Reduce;
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {

@@ -16,7 +16,7 @@ use super::cluster::{Cluster, Link};
 
 impl Cluster {
     /// Seconds of an all_reduce of `bytes`, as
-    /// [`Communicator::all_reduce`](teeny_nn::distributed::Communicator::all_reduce) does it: a
+    /// [`Communicator::all_reduce`](teeny_distributed::Communicator::all_reduce) does it: a
     /// [`Cluster::reduce_scatter`] and an [`Cluster::all_gather`].
     pub fn all_reduce(&self, bytes: f64) -> f64 {
         self.reduce_scatter(bytes) + self.all_gather(bytes)

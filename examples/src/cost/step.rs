@@ -56,7 +56,7 @@ pub struct TrainingPlan {
     pub bucket: f64,
 }
 
-/// Bytes of a bucket of [`DataParallel`](teeny_nn::distributed::DataParallel) by default.
+/// Bytes of a bucket of [`DataParallel`](teeny_distributed::DataParallel) by default.
 const BUCKET: f64 = (1 << 20) as f64;
 
 impl TrainingPlan {

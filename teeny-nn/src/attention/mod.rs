@@ -24,6 +24,8 @@ pub use cache::KvCache;
 pub(crate) use cache::Mark;
 pub use options::{AttentionOptions, MultiheadAttentionOptions};
 pub use projections::Projections;
+pub use ranks::HeadRanks;
+pub(crate) use ranks::OneRank;
 pub use rope::{Rope, RopeOptions, RopePairing};
 pub use rope_scaling::RopeScaling;
 pub(crate) use weights::is_collecting;
@@ -35,7 +37,7 @@ use crate::linear::Linear;
 use crate::module::Module;
 use crate::norm::RmsNorm;
 use crate::store::Path;
-use ranks::Ranks;
+use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Attention, Error, Result, Tensor};
 
@@ -75,7 +77,7 @@ pub struct MultiheadAttention {
     /// The norms of the query heads and of the key heads.
     norms: Option<[RmsNorm; 2]>,
     dropout: Dropout,
-    ranks: Ranks,
+    ranks: Arc<dyn HeadRanks>,
 }
 
 impl MultiheadAttention {
@@ -137,7 +139,7 @@ impl MultiheadAttention {
         options: MultiheadAttentionOptions,
     ) -> Result<MultiheadAttention> {
         let _op = enter("MultiheadAttention::from_linear");
-        MultiheadAttention::assemble(path, (qkv.into(), out), n_head, options, Ranks::default())
+        MultiheadAttention::from_ranks(path, qkv, out, n_head, options, Arc::new(OneRank))
     }
 
     /// The same layer with norms of each head of the queries and of the keys, before they are
@@ -163,17 +165,37 @@ impl MultiheadAttention {
         Ok(self)
     }
 
-    /// `n_head` and `options` describe all ranks together.
-    fn assemble(
+    /// [`MultiheadAttention::from_linear`] of a layer whose heads are split over `ranks`: the
+    /// projections are this rank's, `qkv` with its share of the queries, keys and values, and `out`
+    /// with the columns that read its heads. Inputs, outputs, `n_head` and `options` describe the
+    /// whole layer and are the same on all ranks; a cache has the heads of its rank.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::from_linear`]; if the number of ranks does not divide the number of
+    /// key heads.
+    ///
+    /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
+    #[track_caller]
+    pub fn from_ranks(
         path: &Path,
-        (qkv, out): (Projections, Linear),
+        qkv: impl Into<Projections>,
+        out: Linear,
         n_head: usize,
         options: MultiheadAttentionOptions,
-        ranks: Ranks,
+        ranks: Arc<dyn HeadRanks>,
     ) -> Result<MultiheadAttention> {
+        let _op = enter("MultiheadAttention::from_ranks");
+        let (size, n_kv_head) = (ranks.size(), options.n_kv_head.unwrap_or(n_head));
+        if !n_kv_head.is_multiple_of(size) {
+            let text = format!("{n_kv_head} key heads cannot be split over {size} ranks");
+            return Err(Error::value(text).help(format!(
+                "a multiple of {size} heads, or a number of tensor-parallel ranks that divides \
+                 {n_kv_head}"
+            )));
+        }
+        let qkv = qkv.into();
         let n_embd = qkv.inputs();
         let heads = Heads::new(n_embd, n_head, &options)?;
-        let size = ranks.size();
         let out_shape = [n_embd, heads.queries() / size];
         let out_weight = out.weight.shape();
         let [q, kv] = [heads.queries() / size, heads.keys() / size];

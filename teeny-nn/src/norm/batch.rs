@@ -4,12 +4,10 @@ use super::ranks::Ranks;
 use super::running::Running;
 use super::standardise::standardise;
 use super::{Affine, channel_axis, check_options, per_channel, require_several};
-#[cfg(feature = "distributed")]
-use crate::distributed::Communicator;
 use crate::module::Module;
 use crate::options::options;
+use crate::ranks::SumOverRanks;
 use crate::store::{Path, Store};
-#[cfg(feature = "distributed")]
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, map};
@@ -115,7 +113,7 @@ impl BatchNorm {
     /// ```
     /// use std::sync::Arc;
     /// use teeny_core::{Reference, Tensor};
-    /// use teeny_nn::distributed::{Communicator, Threads};
+    /// use teeny_distributed::{Communicator, Threads};
     /// use teeny_nn::{BatchNorm, Module, Store};
     /// let y = Threads::run(2, |comm| {
     ///     let store = Store::new(&Reference::new());
@@ -127,9 +125,8 @@ impl BatchNorm {
     /// ```
     /// Equivalent: `torch.nn.SyncBatchNorm`.
     #[doc(alias = "SyncBatchNorm")]
-    #[cfg(feature = "distributed")]
-    pub fn synchronised(mut self, comm: Arc<dyn Communicator>) -> BatchNorm {
-        self.ranks = Ranks::new(comm);
+    pub fn synchronised(mut self, ranks: Arc<dyn SumOverRanks>) -> BatchNorm {
+        self.ranks = Ranks(Some(ranks));
         self
     }
 

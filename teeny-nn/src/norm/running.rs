@@ -1,7 +1,7 @@
 //! Running statistics: averages of the batches' means and variances, for use outside training.
 
 use crate::init::Init;
-use crate::store::{Param, Path, set_all};
+use crate::store::{Param, Path};
 use crate::track;
 use teeny_core::{DType, Result, Tensor, map_n};
 use teeny_formats::COUNTER;
@@ -39,6 +39,6 @@ impl Running {
             [old_mean + (mean - old_mean) * weight, old_var + (var * unbias - old_var) * weight]
         })?; // (C), (C)
         // all three or none: a counted batch has moved mean and variance
-        set_all([(&self.mean, &mean), (&self.var, &var), (&self.batches, &batches)].into_iter())
+        Param::set_all([(&self.mean, &mean), (&self.var, &var), (&self.batches, &batches)])
     }
 }

@@ -34,7 +34,7 @@ use teeny_core::{DType, Error, Expr, Kernel, Op, ReduceOp, Result, Scalar, Tenso
 #[track_caller]
 pub fn clip_grad_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> Result<f64> {
     let _op = enter("clip_grad_norm");
-    clip_by(gradients, params, max_norm, |_, squares| Ok(squares))
+    clip_grad_norm_by(gradients, params, max_norm, |_, squares| Ok(squares))
 }
 
 /// [`clip_grad_norm`] as a future.
@@ -60,25 +60,31 @@ pub fn clip_grad_norm_async<'a>(
     })
 }
 
-/// [`clip_grad_norm`] by other squared norms of the parameters: `combine` receives the squared
-/// norms of this rank's gradients.
-pub(crate) fn clip_by(
+/// [`clip_grad_norm`] where gradients are parts of larger ones, such as those of several ranks:
+/// `combine` receives the trainable parameters and the squared norms of their gradients, and
+/// returns those of the whole gradients.
+///
+/// # Errors
+/// As [`clip_grad_norm`], or of `combine`.
+#[track_caller]
+pub fn clip_grad_norm_by(
     gradients: &mut Gradients,
     params: &[Param],
     max_norm: f64,
-    combine: impl FnOnce(&[Param], Squares) -> Result<Squares>,
+    combine: impl FnOnce(&[Param], SquaredNorms) -> Result<SquaredNorms>,
 ) -> Result<f64> {
+    let _op = enter("clip_grad_norm");
     let params: Vec<Param> = params.iter().filter(|p| p.is_trainable()).cloned().collect();
     let all = of_params(gradients, &params, max_norm)?;
     if params.is_empty() {
         return Ok(0.0);
     }
-    let squares = combine(&params, square_norms(&all)?)?;
+    let squares = combine(&params, SquaredNorms::of(&all)?)?;
     clip_to(gradients, &params, max_norm, squares)
 }
 
 /// Returns an error unless gradients can be clipped to `max_norm`.
-pub(crate) fn require_norm(max_norm: f64) -> Result<()> {
+pub(super) fn require_norm(max_norm: f64) -> Result<()> {
     if max_norm.is_nan() || max_norm <= 0.0 {
         return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}"))
             .help("a number above 0, often 1.0"));
@@ -100,18 +106,49 @@ fn of_param(gradients: &Gradients, param: &Param) -> Result<Tensor> {
 }
 
 /// Squared norms of tensors whose elements are multiplied by `unit`.
-pub(crate) struct Squares {
+#[derive(Clone, Debug)]
+pub struct SquaredNorms {
+    /// `Σ (x unit)²` by tensor.
     pub values: Vec<f64>,
     /// A power of two: 1 unless the squares of f64 would be infinite.
     pub unit: f64,
 }
 
-/// The squared norms of tensors.
-pub(crate) fn square_norms(tensors: &[Tensor]) -> Result<Squares> {
-    let squares = read(&sums_of(tensors, |x| x.square())?)?;
-    let again = Again::of(tensors, &squares)?;
-    let values = read(&again.sums)?;
-    Ok(again.replace(squares, values))
+impl SquaredNorms {
+    /// The squared norms of tensors.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn of(tensors: &[Tensor]) -> Result<SquaredNorms> {
+        let squares = read(&sums_of(tensors, |x| x.square())?)?;
+        let again = Again::of(tensors, &squares)?;
+        let values = read(&again.sums)?;
+        Ok(again.replace(squares, values))
+    }
+
+    /// The norm of the gradients of `params`, whose squared norms these are, and the factor that
+    /// clips them to `max_norm` if it is below 1.
+    ///
+    /// # Errors
+    /// If `max_norm` is not above 0, or the norm is not finite: the error names the first parameter
+    /// whose gradient is not.
+    pub fn clip_factor(&self, params: &[Param], max_norm: f64) -> Result<(f64, f64)> {
+        require_norm(max_norm)?;
+        let SquaredNorms { values, unit } = self;
+        let norm = values.iter().sum::<f64>().sqrt() / unit;
+        if !norm.is_finite() {
+            let first = values.iter().position(|s| !s.is_finite());
+            let first = first.map_or("the sum", |i| params[i].name());
+            let text = format!(
+                "the norm of the gradients is {norm}; the first gradient that is not finite: \
+                 {first:?}"
+            );
+            return Err(Error::value(text).help(
+                "is the learning rate too high, or the loss not finite? require_finite stops at it",
+            ));
+        }
+        Ok((norm, max_norm / (norm + 1e-6)))
+    }
 }
 
 /// Sums of squares that left the range of their type, or of f32 lost squares below it, of scaled
@@ -142,13 +179,13 @@ impl Again {
     }
 
     /// `squares` with these values of the sums.
-    fn replace(&self, mut squares: Vec<f64>, values: Vec<f64>) -> Squares {
+    fn replace(&self, mut squares: Vec<f64>, values: Vec<f64>) -> SquaredNorms {
         let unit = if self.which.iter().any(|(_, factor)| *factor == UNIT) { UNIT } else { 1.0 };
         squares.iter_mut().for_each(|square| *square = *square * unit * unit);
         for (&(i, factor), value) in self.which.iter().zip(values) {
             squares[i] = value * (unit / factor) * (unit / factor);
         }
-        Squares { values: squares, unit }
+        SquaredNorms { values: squares, unit }
     }
 }
 
@@ -157,34 +194,13 @@ fn clip_to(
     gradients: &mut Gradients,
     params: &[Param],
     max_norm: f64,
-    squares: Squares,
+    squares: SquaredNorms,
 ) -> Result<f64> {
-    let (norm, factor) = norm_and_factor(params, &squares, max_norm)?;
+    let (norm, factor) = squares.clip_factor(params, max_norm)?;
     if factor < 1.0 {
         scale(gradients, params, factor)?;
     }
     Ok(norm)
-}
-
-/// The norm of the gradients whose squared norms by parameter are `squares`, and the factor that
-/// clips them to `max_norm`.
-pub(crate) fn norm_and_factor(
-    params: &[Param],
-    Squares { values: squares, unit }: &Squares,
-    max_norm: f64,
-) -> Result<(f64, f64)> {
-    let norm = squares.iter().sum::<f64>().sqrt() / unit;
-    if !norm.is_finite() {
-        let first =
-            squares.iter().position(|s| !s.is_finite()).map_or("the sum", |i| params[i].name());
-        let text = format!(
-            "the norm of the gradients is {norm}; the first gradient that is not finite: {first:?}"
-        );
-        return Err(Error::value(text).help(
-            "is the learning rate too high, or the loss not finite? require_finite stops at it",
-        ));
-    }
-    Ok((norm, max_norm / (norm + 1e-6)))
 }
 
 /// Clamps every element of the gradients of `params` to `-limit..=limit`. Frozen parameters are

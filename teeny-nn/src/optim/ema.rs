@@ -1,7 +1,7 @@
 //! An exponential moving average of the parameters.
 
 use crate::state::Stateful;
-use crate::store::{Param, set_all};
+use crate::store::Param;
 use crate::track;
 use std::sync::Arc;
 use teeny_core::context::enter;
@@ -87,7 +87,7 @@ impl Ema {
         let _op = enter("ema.swap");
         let averages =
             self.params.iter().map(|p| cast_to_compute(&p.value())).collect::<Result<_>>()?;
-        set_all(self.params.iter().zip(&self.averages))?;
+        Param::set_all(self.params.iter().zip(&self.averages))?;
         self.averages = averages;
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Ema {
             self.params.iter().map(|p| (p.value(), p.is_trainable())).collect();
         {
             let _op = enter("ema.applied");
-            set_all(self.params.iter().zip(&self.averages))?;
+            Param::set_all(self.params.iter().zip(&self.averages))?;
         }
         let result = body();
         for (param, (value, trainable)) in self.params.iter().zip(values) {

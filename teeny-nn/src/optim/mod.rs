@@ -27,9 +27,9 @@ mod sgd;
 
 pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
-#[cfg(feature = "distributed")]
-pub(crate) use clip::{Squares, clip_by, norm_and_factor, require_norm, square_norms};
-pub use clip::{clip_grad_norm, clip_grad_norm_async, clip_grad_value};
+pub use clip::{
+    SquaredNorms, clip_grad_norm, clip_grad_norm_async, clip_grad_norm_by, clip_grad_value,
+};
 pub use ema::Ema;
 pub use lamb::{Lamb, Lars};
 pub use muon::{Muon, newton_schulz};

@@ -6,7 +6,7 @@
 //! build_from   each parameter is read when its layer makes it; no initial values are drawn
 //! ```
 
-use super::{FirstValue, FirstValues, Path, Store, Value, set_all};
+use super::{FirstValue, FirstValues, Param, Path, Store, Value};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use teeny_core::context::enter;
@@ -64,7 +64,7 @@ impl Store {
         let report = keys.report(&index, mapping)?;
         let read = |name: &str| index.read(source, name, self.device());
         let tensors = matching.iter().map(|p| read(p.name())).collect::<Result<Vec<_>>>()?;
-        set_all(matching.into_iter().zip(&tensors))?;
+        Param::set_all(matching.into_iter().zip(&tensors))?;
         Ok(report)
     }
 

@@ -19,7 +19,7 @@ use crate::init::Init;
 use crate::track;
 pub use load::LoadReport;
 use param::ParamInner;
-pub use param::{Adapter, Param, Reader, Role, Value, set_all};
+pub use param::{Adapter, Param, Reader, Role, Value};
 pub(crate) use param::{FirstValue, FirstValues};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -196,7 +196,7 @@ impl Store {
     }
 
     /// A version number that changes when a parameter is added, frozen or made trainable.
-    pub(crate) fn changes(&self) -> u64 {
+    pub fn changes(&self) -> u64 {
         self.0.changes.load(Ordering::Relaxed)
     }
 
@@ -382,18 +382,23 @@ impl Path {
         shape: impl teeny_core::IntoShape,
         init: Init,
     ) -> Result<Param> {
-        let _op = enter("new parameter");
         let make = |shape, dtype, device: &DeviceRef| init.tensor(shape, dtype, device);
-        self.param_of(name, shape, &make)
+        self.param_with(name, shape, &make)
     }
 
-    /// [`Path::param`] with the initial values that `make` returns.
-    pub(crate) fn param_of(
+    /// [`Path::param`] with the initial values that `make` returns for this shape, of the store's
+    /// dtype and on its device.
+    ///
+    /// # Errors
+    /// As [`Path::param`].
+    #[track_caller]
+    pub fn param_with(
         &self,
         name: &str,
         shape: impl teeny_core::IntoShape,
         make: &dyn Fn(Shape, DType, &DeviceRef) -> Result<Tensor>,
     ) -> Result<Param> {
+        let _op = enter("new parameter");
         self.add(name, checked_shape(shape)?, make, Role::Trained, self.store.0.dtype)
     }
 

@@ -355,6 +355,21 @@ impl Param {
         Ok(())
     }
 
+    /// [`Param::set`] for several parameters: all of them, or none after an error.
+    ///
+    /// # Errors
+    /// As [`Param::set`].
+    #[track_caller]
+    pub fn set_all<'a>(pairs: impl IntoIterator<Item = (&'a Param, &'a Tensor)>) -> Result<()> {
+        let _op = enter("set");
+        let pairs = pairs.into_iter();
+        let prepared = pairs
+            .map(|(param, value)| Ok((param, param.prepare(value)?)))
+            .collect::<Result<Vec<_>>>()?;
+        prepared.into_iter().for_each(|(param, value)| param.replace(value));
+        Ok(())
+    }
+
     /// The tensor that [`Param::set`] stores: the part of it that can fail.
     pub(crate) fn prepare(&self, value: &Tensor) -> Result<Tensor> {
         self.prepared(value, self.is_trainable())
@@ -441,18 +456,6 @@ impl Param {
     pub(crate) fn is_claimed(&self) -> bool {
         self.0.claimed.load(Ordering::Relaxed)
     }
-}
-
-/// Replaces the values of several parameters: all of them, or none after an error.
-///
-/// # Errors
-/// As [`Param::set`].
-pub fn set_all<'a>(pairs: impl Iterator<Item = (&'a Param, &'a Tensor)>) -> Result<()> {
-    let prepared = pairs
-        .map(|(param, value)| Ok((param, param.prepare(value)?)))
-        .collect::<Result<Vec<_>>>()?;
-    prepared.into_iter().for_each(|(param, value)| param.replace(value));
-    Ok(())
 }
 
 impl fmt::Debug for Param {

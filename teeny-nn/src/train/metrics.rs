@@ -2,6 +2,7 @@
 
 use super::elements::{NAN, class_axis, flags_except, numbers};
 use crate::loss::position;
+use crate::ranks::SumOverRanks;
 use std::fmt;
 use teeny_core::context::{continued, enter};
 use teeny_core::{DType, Error, Extremum, Result, Scalar, Shape, Tensor, map};
@@ -34,10 +35,9 @@ impl Mean {
     ///
     /// # Errors
     /// If a rank fails.
-    #[cfg(feature = "distributed")]
     #[track_caller]
-    pub fn all_reduce(&self, comm: &dyn crate::distributed::Communicator) -> Result<Mean> {
-        let sums = comm.sum_numbers(&[self.sum, self.weight])?;
+    pub fn all_reduce(&self, ranks: &dyn SumOverRanks) -> Result<Mean> {
+        let sums = ranks.sum_of_numbers(&[self.sum, self.weight])?;
         Ok(Mean { sum: sums[0], weight: sums[1] })
     }
 }
@@ -308,11 +308,10 @@ impl Confusion {
     ///
     /// # Errors
     /// If a rank fails, or has another number of classes.
-    #[cfg(feature = "distributed")]
     #[track_caller]
-    pub fn all_reduce(&self, comm: &dyn crate::distributed::Communicator) -> Result<Confusion> {
+    pub fn all_reduce(&self, ranks: &dyn SumOverRanks) -> Result<Confusion> {
         let counts: Vec<f64> = self.counts.iter().map(|&n| n as f64).collect(); // exact to 2^53
-        let counts = comm.sum_numbers(&counts)?.into_iter().map(|n| n as u64).collect();
+        let counts = ranks.sum_of_numbers(&counts)?.into_iter().map(|n| n as u64).collect();
         Ok(Confusion { counts, ..self.clone() })
     }
 

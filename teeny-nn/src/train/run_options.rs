@@ -187,23 +187,3 @@ pub trait RunRanks {
 struct OneRank;
 
 impl RunRanks for OneRank {}
-
-/// Ranks with the same model and other parts of the data.
-#[cfg(feature = "distributed")]
-impl RunRanks for crate::distributed::DataParallel {
-    fn is_first(&self) -> bool {
-        self.is_first()
-    }
-
-    fn require_same(&self, what: &str, value: &dyn Display) -> Result<()> {
-        self.comm().require_same(what, value)
-    }
-
-    fn broadcast_buffers(&self) -> Result<()> {
-        self.broadcast_buffers()
-    }
-
-    fn separate_random(&self) -> Result<()> {
-        self.separate_random()
-    }
-}

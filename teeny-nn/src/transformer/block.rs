@@ -2,13 +2,16 @@
 //! makes its blocks here too.
 
 use super::causal_config::{CausalLmConfig, NormKind};
-use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionOptions};
+use crate::attention::{
+    AttentionOptions, HeadRanks, MultiheadAttention, MultiheadAttentionOptions, OneRank,
+};
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::{Activation, Module};
 use crate::norm::{LayerNorm, LayerNormOptions, RmsNorm, RmsNormOptions};
 use crate::store::Path;
+use std::sync::Arc;
 use teeny_core::{Result, Tensor};
 
 /// The names of a decoder's layers.
@@ -57,60 +60,81 @@ pub(super) const GPT2: Names = Names {
     last_norm: "ln_f",
 };
 
-/// Where layers of a block are made, their names, and the sizes.
-pub(super) type Place<'a> = (&'a Path, &'a Names, &'a CausalLmConfig);
+/// A linear layer of a block that is to be made: its path and sizes.
+pub struct BlockLinear {
+    /// The path of its parameters.
+    pub path: Path,
+    /// The number of its inputs.
+    pub inputs: usize,
+    /// The numbers of its outputs by part, such as queries, keys and values.
+    pub parts: Vec<usize>,
+    /// Its biases and initial values.
+    pub options: LinearOptions,
+}
 
-/// Makes the layers of a block that ranks can share, in the order of their random draws.
-pub(super) trait Layers {
-    /// The attention at `path`.
-    fn attention(&self, place: Place<'_>) -> Result<MultiheadAttention>;
+impl BlockLinear {
+    /// The number of all outputs.
+    pub fn outputs(&self) -> usize {
+        self.parts.iter().fold(0, |sum: usize, &part| sum.saturating_add(part))
+    }
 
-    /// The two linear layers of the MLP at `path`.
-    fn perceptron(&self, place: Place<'_>) -> Result<[Box<dyn Module>; 2]>;
+    fn plain(&self) -> Result<Linear> {
+        Linear::with_options(&self.path, self.inputs, self.outputs(), self.options)
+    }
+}
+
+/// Makes the linear layers of a decoder's blocks, which ranks can share, in the order of their
+/// random draws: [`super::Gpt::with_layers`].
+pub trait BlockLayers {
+    /// The ranks that share the model.
+    fn ranks(&self) -> Arc<dyn HeadRanks>;
+
+    /// The projections to heads and back, of this rank's heads.
+    ///
+    /// # Errors
+    /// If the sizes cannot be split over the ranks, or a name is taken.
+    fn attention(&self, qkv: BlockLinear, out: BlockLinear) -> Result<[Linear; 2]>;
+
+    /// The two linear layers of the MLP.
+    ///
+    /// # Errors
+    /// As [`BlockLayers::attention`].
+    fn perceptron(&self, up: BlockLinear, down: BlockLinear) -> Result<[Box<dyn Module>; 2]>;
 }
 
 /// Layers of one rank.
 pub(super) struct Plain;
 
-impl Layers for Plain {
-    fn attention(&self, (path, names, config): Place<'_>) -> Result<MultiheadAttention> {
-        let (e, [q, kv]) = (config.n_embd, config.widths());
-        let [[first, last], _] = linears(config);
-        let rows = kv.saturating_mul(2).saturating_add(q);
-        let qkv = Linear::with_options(&path.at(names.qkv), e, rows, first)?;
-        let out = Linear::with_options(&path.at(names.out), q, e, last)?;
-        let options = attention_options(config);
-        MultiheadAttention::from_linear(path, qkv, out, config.n_head, options)
+impl BlockLayers for Plain {
+    fn ranks(&self) -> Arc<dyn HeadRanks> {
+        Arc::new(OneRank)
     }
 
-    fn perceptron(&self, (path, names, config): Place<'_>) -> Result<[Box<dyn Module>; 2]> {
-        let (e, hidden) = (config.n_embd, config.hidden);
-        let up = if config.gated { hidden.saturating_mul(2) } else { hidden };
-        let [_, [first, last]] = linears(config);
-        Ok([
-            Box::new(Linear::with_options(&path.at(names.up), e, up, first)?),
-            Box::new(Linear::with_options(&path.at(names.down), hidden, e, last)?),
-        ])
+    fn attention(&self, qkv: BlockLinear, out: BlockLinear) -> Result<[Linear; 2]> {
+        Ok([qkv.plain()?, out.plain()?])
+    }
+
+    fn perceptron(&self, up: BlockLinear, down: BlockLinear) -> Result<[Box<dyn Module>; 2]> {
+        Ok([Box::new(up.plain()?), Box::new(down.plain()?)])
     }
 }
 
-/// Options of the first and the last linear layer of attention, and of the MLP. The standard
-/// deviation of the last layer of a residual branch is smaller: the variances of the two branches
-/// of each block add up.
-pub(super) fn linears(config: &CausalLmConfig) -> [[LinearOptions; 2]; 2] {
-    let inits = [Init::GPT2, Init::scaled_residual(config.n_layer.saturating_mul(2))];
-    let options = |(bias, init)| {
-        LinearOptions::new().with_weight_init(init).with_bias_init(Init::ZEROS).with_bias(bias)
-    };
-    let biases = [[config.qkv_bias, config.out_bias], [config.mlp_bias; 2]];
-    biases.map(|[first, last]| [(first, inits[0]), (last, inits[1])].map(options))
-}
-
-pub(super) fn attention_options(config: &CausalLmConfig) -> MultiheadAttentionOptions {
-    MultiheadAttentionOptions::new()
-        .with_n_kv_head(config.n_kv_head)
-        .with_head_size(config.head_size)
-        .with_dropout(config.dropout)
+/// The first and the last linear layer of attention or of the MLP at `path`: names, inputs and
+/// parts of the outputs, and whether there are biases. The standard deviation of the last layer of
+/// a residual branch is smaller: the variances of the two branches of each block add up.
+fn pair(
+    path: &Path,
+    config: &CausalLmConfig,
+    layers: [(&str, usize, &[usize], bool); 2],
+) -> [BlockLinear; 2] {
+    let last = Init::scaled_residual(config.n_layer.saturating_mul(2));
+    let mut inits = [Init::GPT2, last].into_iter();
+    layers.map(|(name, inputs, parts, bias)| {
+        let init = inits.next().unwrap_or(last);
+        let options = LinearOptions::new().with_weight_init(init).with_bias_init(Init::ZEROS);
+        let (path, parts) = (path.at(name), parts.to_vec());
+        BlockLinear { path, inputs, parts, options: options.with_bias(bias) }
+    })
 }
 
 /// A norm of `size` features.
@@ -155,14 +179,23 @@ impl Block {
         path: &Path,
         names: &Names,
         config: &CausalLmConfig,
-        layers: &dyn Layers,
+        layers: &dyn BlockLayers,
     ) -> Result<Block> {
         let norm = |name: &str| norm(&path.at(name), config.n_embd, config);
         let first = norm(names.norms[0])?;
-        let attention_path = path.at(names.attention);
-        let mut attention = layers.attention((&attention_path, names, config))?;
+        let (at, e, [q, kv]) = (path.at(names.attention), config.n_embd, config.widths());
+        let qkv = (names.qkv, e, &[q, kv, kv][..], config.qkv_bias);
+        let out = (names.out, q, &[e][..], config.out_bias);
+        let [qkv, out] = pair(&at, config, [qkv, out]);
+        let options = MultiheadAttentionOptions::new()
+            .with_n_kv_head(config.n_kv_head)
+            .with_head_size(config.head_size)
+            .with_dropout(config.dropout);
+        let [qkv, out] = layers.attention(qkv, out)?;
+        let (n_head, ranks) = (config.n_head, layers.ranks());
+        let mut attention = MultiheadAttention::from_ranks(&at, qkv, out, n_head, options, ranks)?;
         if config.qk_norms {
-            let norm = |name| rms_norm(&attention_path.at(name), config.head_size, config);
+            let norm = |name| rms_norm(&at.at(name), config.head_size, config);
             attention = attention.with_norms(norm("q_norm")?, norm("k_norm")?)?;
         }
         let (second, post_norms) = if config.post_norms {
@@ -172,7 +205,11 @@ impl Block {
         } else {
             (norm(names.norms[1])?, Vec::new())
         };
-        let [up, down] = layers.perceptron((&path.at(names.mlp), names, config))?;
+        let (hidden, bias) = (config.hidden, config.mlp_bias);
+        let parts = if config.gated { &[hidden; 2][..] } else { &[hidden] };
+        let (up, down) = ((names.up, e, parts, bias), (names.down, hidden, &[e][..], bias));
+        let [up, down] = pair(&path.at(names.mlp), config, [up, down]);
+        let [up, down] = layers.perceptron(up, down)?;
         Ok(Block {
             norms: vec![first, second],
             norm_first: true,

@@ -73,7 +73,7 @@ impl<'m> CachedLm<'m> {
     /// No tokens yet, and memory for `capacity`.
     pub fn with_capacity(model: &'m CausalLm, capacity: usize) -> CachedLm<'m> {
         let device = model.embedding().stored().device().clone();
-        let once = model.ranks() == 1 && model.changes_after().is_none();
+        let once = model.ranks == 1 && model.changes_after().is_none();
         let records = once && Capture::new(&device, |_| Ok(Vec::new())).is_ok();
         let (caches, recorder) = (model.caches_of(capacity), records.then_some(device));
         CachedLm { model, caches, capacity, recorder, step: None }

@@ -11,7 +11,7 @@
 //! so on. Module `pretrained` opens files of such models, [`super::Gpt`] is GPT-2 with its names.
 
 use super::CachedLm;
-use super::block::{Block, LLAMA, Layers, Names, Plain, norm};
+use super::block::{Block, BlockLayers, LLAMA, Names, Plain, norm};
 use super::causal_config::{CausalLmConfig, Positions, Rotary};
 use crate::attention::{AttentionOptions, KvCache, Mark, Rope};
 use crate::dropout::Dropout;
@@ -155,7 +155,7 @@ impl CausalLm {
         path: &Path,
         config: CausalLmConfig,
         names: &Names,
-        layers: &dyn Layers,
+        layers: &dyn BlockLayers,
     ) -> Result<CausalLm> {
         let init = Init::GPT2;
         let embedding = |name: &str, count: usize| {
@@ -193,7 +193,7 @@ impl CausalLm {
             blocks,
             norm,
             head,
-            ranks: 1,
+            ranks: layers.ranks().size(),
             checkpoints,
         })
     }
@@ -208,11 +208,6 @@ impl CausalLm {
     /// Sizes and options.
     pub fn config(&self) -> &CausalLmConfig {
         &self.config
-    }
-
-    /// The number of ranks that share the model.
-    pub(crate) fn ranks(&self) -> usize {
-        self.ranks
     }
 
     /// The token embedding (V, E).

@@ -3,7 +3,7 @@
 //! Parameter names are the same as in Hugging Face's files, which [`teeny_formats::Mapping::gpt2`]
 //! loads. The caller of [`CausalLm::generate`] passes the function that picks tokens.
 
-use super::block::{GPT2, Layers, Plain};
+use super::block::{BlockLayers, GPT2, Plain};
 use super::causal_config::{CausalLmConfig, NormKind, Positions};
 use super::causal_lm::CausalLm;
 use crate::module::Activation;
@@ -117,24 +117,26 @@ impl Gpt {
     /// If `n_head` does not divide `n_embd`, `dropout` is outside `0..=1`, or names are taken.
     #[track_caller]
     pub fn new(path: &Path, config: GptConfig) -> Result<Gpt> {
-        path.build("Gpt::new", || Gpt::assemble(path, config, &Plain, 1))
+        path.build("Gpt::new", || Gpt::with_layers(path, config, &Plain))
     }
 
-    /// A model that `ranks` share.
-    pub(super) fn assemble(
-        path: &Path,
-        config: GptConfig,
-        layers: &dyn Layers,
-        ranks: usize,
-    ) -> Result<Gpt> {
-        let GptConfig { n_head, n_embd, .. } = config;
-        if n_head == 0 || !n_embd.is_multiple_of(n_head) {
-            let text = format!("n_head = {n_head} does not divide n_embd = {n_embd}");
-            return Err(Error::value(text).help("n_embd is a multiple of n_head, which is not 0"));
-        }
-        let mut model = CausalLm::assemble(path, config.causal(), &GPT2, layers)?;
-        model.ranks = ranks;
-        Ok(Gpt { config, model })
+    /// A model at `path` whose blocks have the linear layers that `layers` makes, for ranks that
+    /// share a model: `TensorParallel::gpt` of the crate `teeny-distributed`.
+    ///
+    /// # Errors
+    /// As [`Gpt::new`], or of `layers`.
+    #[track_caller]
+    pub fn with_layers(path: &Path, config: GptConfig, layers: &dyn BlockLayers) -> Result<Gpt> {
+        path.build("Gpt::with_layers", || {
+            let GptConfig { n_head, n_embd, .. } = config;
+            if n_head == 0 || !n_embd.is_multiple_of(n_head) {
+                let text = format!("n_head = {n_head} does not divide n_embd = {n_embd}");
+                let error = Error::value(text);
+                return Err(error.help("n_embd is a multiple of n_head, which is not 0"));
+            }
+            let model = CausalLm::assemble(path, config.causal(), &GPT2, layers)?;
+            Ok(Gpt { config, model })
+        })
     }
 
     /// Sizes and options.

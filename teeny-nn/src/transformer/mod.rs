@@ -9,10 +9,9 @@ mod causal_lm;
 mod causal_loss;
 mod encoder;
 mod gpt;
-#[cfg(feature = "distributed")]
-mod gpt_parallel;
 mod vision;
 
+pub use block::{BlockLayers, BlockLinear};
 pub use cached_lm::CachedLm;
 pub use causal_config::{CausalLmConfig, NormKind, Positions, Rotary};
 pub use causal_lm::{CausalInputs, CausalLm};

@@ -6,7 +6,7 @@ use super::plan::Saved;
 use teeny_autograd::detached;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
-use teeny_nn::store::{Param, Reader, Value, set_all};
+use teeny_nn::store::{Param, Reader, Value};
 
 /// Parameters whose values were replaced: the value before, and the version since.
 pub(super) type Merged = Vec<(Param, Tensor, u64)>;
@@ -81,7 +81,7 @@ impl Lora {
             changed.push((param.clone(), new));
         }
         let before: Vec<Tensor> = changed.iter().map(|(param, _)| param.stored()).collect();
-        set_all(changed.iter().map(|(param, value)| (param, value)))?;
+        Param::set_all(changed.iter().map(|(param, value)| (param, value)))?;
         let version = |((param, _), before): ((Param, _), _)| {
             let version = param.version();
             (param, before, version)
@@ -110,7 +110,7 @@ impl Lora {
                 "unmerge the adapters that were merged later first; or open the model again",
             ));
         }
-        set_all(merged.iter().map(|(param, before, _)| (param, before)))?;
+        Param::set_all(merged.iter().map(|(param, before, _)| (param, before)))?;
         self.merged = None;
         self.switch.set(true);
         Ok(())

@@ -5,15 +5,16 @@ use super::buckets::{BUCKET, Buckets, Division, Reducer};
 use super::collective::{Collective, Pending};
 use super::kind::{Kind, MessageKind};
 use super::traffic::{Span, Traffic};
-use crate::store::{Param, Store, set_all};
-use crate::track;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use teeny_autograd::{Grad, Gradients};
+use teeny_autograd::{Grad, Gradients, detached};
 use teeny_core::context::enter;
 use teeny_core::random::{self, Key};
 use teeny_core::{DType, Error, Result, Tensor};
+use teeny_nn::train::RunRanks;
+use teeny_nn::{Param, Store};
 
 /// Data-parallel training: every rank computes the loss of its part of a batch, and the gradients
 /// are averaged over the ranks while the backward pass goes on.
@@ -22,11 +23,11 @@ use teeny_core::{DType, Error, Result, Tensor};
 /// gradients of the joint batch on one rank; [`DataParallel::backward_of`] is for parts of unequal
 /// size. Sums run in rank order, so equal numbers of ranks give equal bits.
 ///
-/// With [`crate::distributed::SingleRank`] nothing is sent: a program has one code path.
+/// With [`crate::SingleRank`] nothing is sent: a program has one code path.
 ///
 /// # Example
 /// ```
-/// use teeny_nn::distributed::{Communicator, DataParallel, Threads};
+/// use teeny_distributed::{Communicator, DataParallel, Threads};
 /// use teeny_nn::prelude::*;
 /// let weights = Threads::run(2, |comm| {
 ///     let store = Store::new(Autograd::new(device("cpu")?));
@@ -101,7 +102,7 @@ impl DataParallel {
     }
 
     /// Sets whether NaN and infinities in gradients are errors that name the rank, the default. A
-    /// [`crate::optim::LossScale`] needs to see them: every rank then skips the same steps.
+    /// [`teeny_nn::optim::LossScale`] needs to see them: every rank then skips the same steps.
     pub fn check_finite(mut self, check: bool) -> DataParallel {
         self.check_finite = check;
         self
@@ -123,7 +124,7 @@ impl DataParallel {
     }
 
     /// Copies the buffers of rank 0, such as the running statistics of a
-    /// [`crate::norm::BatchNorm`], to the other ranks: each rank computes them from its items
+    /// [`teeny_nn::norm::BatchNorm`], to the other ranks: each rank computes them from its items
     /// otherwise. Call it before an evaluation or a checkpoint.
     ///
     /// Equivalent: `broadcast_buffers` of `torch.nn.parallel.DistributedDataParallel`, which copies
@@ -288,6 +289,24 @@ impl DataParallel {
     }
 }
 
+impl RunRanks for DataParallel {
+    fn is_first(&self) -> bool {
+        self.is_first()
+    }
+
+    fn require_same(&self, what: &str, value: &dyn Display) -> Result<()> {
+        self.comm.require_same(what, value)
+    }
+
+    fn broadcast_buffers(&self) -> Result<()> {
+        self.broadcast_buffers()
+    }
+
+    fn separate_random(&self) -> Result<()> {
+        self.separate_random()
+    }
+}
+
 /// The part of a step's items that a rank has; from [`DataParallel::share`].
 #[derive(Debug)]
 pub struct Share {
@@ -367,7 +386,7 @@ pub(super) fn backward_each(
 
 /// The value of a loss, which has one element.
 pub(super) fn number(loss: &Tensor) -> Result<f64> {
-    let values = track::detached(loss)?.to_scalars()?;
+    let values = detached(loss)?.to_scalars()?;
     match values[..] {
         [value] => Ok(value.to_f64()),
         _ => Err(Error::shape(format!("a loss has one element, not {}", loss.shape()))
@@ -394,7 +413,7 @@ pub(super) fn scalar(value: f64, loss: &Tensor) -> Result<Tensor> {
 
 /// Returns an error unless all ranks have the same model and version.
 fn require_same_model(store: &Store, comm: &dyn Communicator) -> Result<()> {
-    let mut lines = vec![format!("teeny-nn {}", env!("CARGO_PKG_VERSION"))];
+    let mut lines = vec![format!("teeny-distributed {}", env!("CARGO_PKG_VERSION"))];
     lines.extend(store.all().iter().map(|param| {
         let value = param.stored();
         let kind = if param.is_trainable() { "parameter" } else { "buffer" };
@@ -450,7 +469,7 @@ fn broadcast(params: &[Param], comm: &dyn Communicator) -> Result<()> {
     for (_, list) in by_dtype {
         let flat = list
             .iter()
-            .map(|param| track::detached(&param.stored())?.reshape(-1))
+            .map(|param| detached(&param.stored())?.reshape(-1))
             .collect::<Result<Vec<_>>>()?;
         let flat = Tensor::cat(&flat, 0)?;
         let kind = Kind::Broadcast { root: 0 };
@@ -465,5 +484,5 @@ fn broadcast(params: &[Param], comm: &dyn Communicator) -> Result<()> {
             start += shape.numel();
         }
     }
-    set_all(new.iter().map(|(param, value)| (*param, value)))
+    Param::set_all(new.iter().map(|(param, value)| (*param, value)))
 }

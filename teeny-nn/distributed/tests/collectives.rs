@@ -1,9 +1,8 @@
 //! Collective operations between ranks that are threads.
-#![cfg(feature = "distributed")]
 
 use std::time::Duration;
 use teeny_core::{DType, Reference, Result, Scalar, Tensor};
-use teeny_nn::distributed::{Collective, Communicator, Kind, Reduce, SingleRank, Threads};
+use teeny_distributed::{Collective, Communicator, Kind, Reduce, SingleRank, Threads};
 
 fn ints(n: usize, rank: usize, dtype: DType) -> Result<Tensor> {
     let x: Vec<i32> = (0..n as i32).map(|i| (i * 7 + 5 * rank as i32) % 11).collect();

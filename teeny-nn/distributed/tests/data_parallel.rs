@@ -1,5 +1,4 @@
 //! Data-parallel training: gradients, weights and states of several ranks equal one rank's.
-#![cfg(feature = "distributed")]
 
 use crate::common;
 use crate::common::Folder;
@@ -7,8 +6,8 @@ use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::random::{Key, with_seed};
 use teeny_core::{DType, DeviceRef, Error, Result, Tensor};
+use teeny_distributed::{Communicator, DataParallel, Reduce, SingleRank, Threads, Zero};
 use teeny_nn::data::{Corpus, DataLoader, digits};
-use teeny_nn::distributed::{Communicator, DataParallel, Reduce, SingleRank, Threads, Zero};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::norm::BatchNorm;
 use teeny_nn::optim::{Adagrad, Adam, AdamW, Lamb, Lars, Optimizer, RmsProp, Sgd, clip_grad_norm};

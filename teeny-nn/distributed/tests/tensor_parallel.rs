@@ -1,16 +1,13 @@
 //! Models that are split over ranks, against the same models on one rank.
-#![cfg(feature = "distributed")]
 
 use crate::ranks::{close, device, on_ranks};
 use std::sync::Arc;
 use teeny_autograd::{Grad, Gradients};
 use teeny_core::random::{self, with_seed};
 use teeny_core::{DType, IntoShape, Result, Tensor};
+use teeny_distributed::{ColumnParallelLinear, Communicator, RowParallelLinear, TensorParallel};
 use teeny_formats::{Archive, Mapping, State};
 use teeny_nn::attention::{AttentionOptions, MultiheadAttentionOptions};
-use teeny_nn::distributed::{
-    ColumnParallelLinear, Communicator, RowParallelLinear, TensorParallel,
-};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
 use teeny_nn::state::{Checkpoint, Stateful};
@@ -130,7 +127,9 @@ fn attention_is_split_by_heads() {
                     n,
                     LinearOptions::default(),
                 )?;
-                let layer = MultiheadAttention::from_parallel(&root, qkv, out, n_head, options)?;
+                let (qkv, out, ranks) = (qkv.linear, out.linear, Arc::new(parallel.clone()));
+                let layer =
+                    MultiheadAttention::from_ranks(&root, qkv, out, n_head, options, ranks)?;
                 let (z, dx, own) = train(&store, &layer)?;
                 close("z", &z, &expected.0, 1e-12);
                 for (own, expected) in dx.iter().zip(&expected.1) {
@@ -181,7 +180,7 @@ fn train(
 ) -> Result<Trained> {
     let mut store = Store::with_dtype(device(), dtype);
     let gpt = match parallel {
-        Some(parallel) => Gpt::tensor_parallel(&store.root(), config, parallel)?,
+        Some(parallel) => parallel.gpt(&store.root(), config)?,
         None => Gpt::new(&store.root(), config)?,
     };
     let whole = |part: &dyn Stateful| match parallel {
@@ -314,7 +313,7 @@ fn files_have_whole_parameters() {
     for ranks in [1, 2, 3] {
         on_ranks(ranks, 2, |comm, parallel| {
             let own = Store::with_dtype(device(), DType::F64);
-            let gpt = Gpt::tensor_parallel(&own.root(), config, parallel)?;
+            let gpt = parallel.gpt(&own.root(), config)?;
             let file = Archive::open(&plain)?;
             for i in 0..2 {
                 own.all().iter().try_for_each(|p| p.set(&p.value().mul(0.0)?))?;
@@ -328,9 +327,8 @@ fn files_have_whole_parameters() {
             // a model of this rank's own file draws no weights either
             let part = Arc::new(Archive::from_bytes(own.to_bytes()?)?);
             let again = Store::with_dtype(device(), DType::F64);
-            let (gpt, _) = again.build_from(part, &Mapping::new(), |root| {
-                Gpt::tensor_parallel(root, config, parallel)
-            })?;
+            let (gpt, _) =
+                again.build_from(part, &Mapping::new(), |root| parallel.gpt(root, config))?;
             close("logits of the rank's file", &gpt.logits(&batch(0).0)?, &logits, 1e-12);
             let mut checkpoint = Checkpoint::new();
             checkpoint.put("model", &parallel.gather(&own)?)?;
@@ -352,7 +350,7 @@ fn dropout_is_the_same_where_activations_are_replicated() {
         let config = config(true, true).with_dropout(0.3);
         on_ranks(ranks, 3, |comm, parallel| {
             let store = Store::new(device());
-            let gpt = Gpt::tensor_parallel(&store.root(), config, parallel)?;
+            let gpt = parallel.gpt(&store.root(), config)?;
             let mut optimizer = AdamW::new(store.trainable(), 1e-3);
             for i in 0..3 {
                 let loss = loss(&gpt, i)?;

@@ -9,7 +9,8 @@
 //! Each is the other's backward pass. Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3: the
 //! functions f and g.
 
-use super::{Collective, Communicator, Kind, Reduce};
+use super::communicator::Communicator;
+use super::kind::Reduce;
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Forward, Function, Saved, apply};
 use teeny_core::{Error, Result, Tensor};
@@ -89,26 +90,4 @@ pub(super) fn no_forward_mode(x: &Tensor) -> Result<()> {
     }
     Err(Error::gradient("messages between ranks have no directional derivative")
         .help("use Autograd and backward(), or one rank"))
-}
-
-/// The sum over all ranks of `x`, and of the numbers `count`, in one message.
-///
-/// # Errors
-/// As [`Communicator::all_reduce`]; if `x` is itself being differentiated.
-pub(crate) fn sum_and_count(
-    comm: &dyn Communicator,
-    x: &Tensor,
-    count: usize,
-) -> Result<(Tensor, usize)> {
-    no_forward_mode(x)?;
-    let shares = super::communicator::even(x.numel(), comm.size());
-    let collective = Collective::of(Kind::AllReduce(Reduce::Sum), x, shares)?
-        .with_note((count as u64).to_le_bytes().to_vec());
-    let reply = comm.start(collective).wait()?;
-    let mut total = 0;
-    for note in &reply.notes {
-        let count = note.as_slice().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
-        total = usize::try_from(count).map_or(usize::MAX, |count| count.saturating_add(total));
-    }
-    Ok((reply.into_tensor()?.reshape(*x.shape())?.to(x.device())?, total))
 }

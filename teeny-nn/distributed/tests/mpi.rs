@@ -6,10 +6,10 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use teeny_autograd::{Autograd, Gradients};
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor};
-use teeny_nn::data::{DataLoader, digits};
-use teeny_nn::distributed::{
+use teeny_distributed::{
     Communicator, DataParallel, Mpi, MpiOptions, Reduce, SingleRank, Zero, threads_per_rank,
 };
+use teeny_nn::data::{DataLoader, digits};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer};
 use teeny_nn::{Linear, Module, Store};

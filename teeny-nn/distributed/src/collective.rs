@@ -24,6 +24,7 @@ use std::sync::{
     mpsc::Receiver,
 };
 use std::time::Instant;
+use teeny_autograd::detached;
 use teeny_core::{DType, Error, Result, Tensor, memory};
 
 /// The elements that a rank brings: bytes, or a tensor that is read while the caller goes on.
@@ -56,7 +57,7 @@ impl Collective {
         if let Kind::AllReduce(reduce) | Kind::ReduceScatter(reduce) = kind {
             check(reduce, x.dtype())?;
         }
-        let data = Data::Tensor(crate::track::detached(x)?);
+        let data = Data::Tensor(detached(x)?);
         let (note, purpose) = (Vec::new(), MessageKind::Elements);
         Ok(Collective { kind, dtype: x.dtype(), shares, data, note, purpose })
     }

@@ -12,12 +12,9 @@
 //! Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
 
 use super::tensor_parallel::{Shard, TensorParallel};
-use crate::init::Init;
-use crate::linear::{Linear, LinearOptions};
-use crate::module::Module;
-use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{Result, Tensor};
+use teeny_nn::{Init, Linear, LinearOptions, Module, Path};
 
 /// A [`Linear`] layer whose outputs are split over the ranks: each has some rows of the weight.
 ///
@@ -158,7 +155,8 @@ pub(crate) fn row_parallel(
     parallel: &TensorParallel,
     x: &Tensor,
 ) -> Result<Tensor> {
-    let y = parallel.sum(&linear.product(x)?)?; // (.., out)
+    let product = Linear { weight: linear.weight.clone(), bias: None };
+    let y = parallel.sum(&product.forward(x)?)?; // (.., out)
     match &linear.bias {
         Some(bias) => y.add(bias.value()),
         None => Ok(y),

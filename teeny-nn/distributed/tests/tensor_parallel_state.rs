@@ -1,22 +1,21 @@
 //! Seeds, sizes and states of models that are split over ranks, and the errors about them.
-#![cfg(feature = "distributed")]
 
 use crate::ranks::{close, device, on_ranks, values};
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad, grad, jvp};
 use teeny_core::random::with_seed;
 use teeny_core::{DType, DeviceRef, Lazy, Reference, Tensor};
-use teeny_formats::Mapping;
-use teeny_nn::attention::{AttentionOptions, MultiheadAttentionOptions};
-use teeny_nn::distributed::{
+use teeny_distributed::{
     ColumnParallelLinear, Communicator, DataParallel, Reduce, RowParallelLinear, TensorParallel,
     Threads, Zero,
 };
+use teeny_formats::Mapping;
+use teeny_nn::attention::{AttentionOptions, MultiheadAttentionOptions};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::Sgd;
 use teeny_nn::state::Stateful;
 use teeny_nn::{
-    CachedLm, Gpt, GptConfig, Init, Linear, LinearOptions, Module, MultiheadAttention, Store,
+    CachedLm, GptConfig, Init, Linear, LinearOptions, Module, MultiheadAttention, Store,
 };
 
 #[test]
@@ -79,7 +78,7 @@ fn sizes_that_the_ranks_do_not_divide_are_errors() {
             assert!(error.contains("number of tensor-parallel ranks that divides 4"), "{error}");
         }
         let config = GptConfig::new(11, 8, 1, 4, 24);
-        let error = Gpt::tensor_parallel(&store.root(), config, parallel).err().unwrap();
+        let error = parallel.gpt(&store.root(), config).err().unwrap();
         assert!(error.message().contains("4 key heads cannot be split over 3 ranks"), "{error}");
         assert!(store.all().is_empty(), "an error leaves no parameters");
         Ok(())
@@ -102,7 +101,8 @@ fn weights_of_different_heads_are_dropped_independently() {
         let column = Tensor::new([[1 - rank as i32], [rank as i32]], device())?; // (2, 1)
         out.linear.weight.set(&column)?;
         let options = MultiheadAttentionOptions::new().with_dropout(0.5);
-        let layer = MultiheadAttention::from_parallel(&root, qkv, out, 2, options)?;
+        let (qkv, out, ranks) = (qkv.linear, out.linear, Arc::new(parallel.clone()));
+        let layer = MultiheadAttention::from_ranks(&root, qkv, out, 2, options, ranks)?;
         let x = Tensor::ones((1, n, 2), DType::F32, device())?;
         layer.attend(&x, AttentionOptions::new())?.squeeze(0)?.t()?.to_vec::<f32>()
     })
@@ -206,7 +206,7 @@ fn ranks_that_share_a_model_run_each_step() {
     let config = GptConfig::new(11, 8, 1, 2, 4);
     let make = |_: &Threads, parallel: &TensorParallel| {
         let store = Store::new(&device);
-        let gpt = Gpt::tensor_parallel(&store.root(), config, parallel)?;
+        let gpt = parallel.gpt(&store.root(), config)?;
         store.set_training(false);
         let tokens = Tensor::new([[1i32, 2]], &device)?;
         let (mut text, mut logits) = (CachedLm::new(&gpt), Vec::new());
@@ -251,7 +251,7 @@ fn divided_state_of_divided_models_is_clipped_by_the_norm_of_the_whole_model() {
             let data = comm.split(if split { comm.rank() % 2 } else { 0 })?;
             let parallel = TensorParallel::new(model)?;
             let store = Store::new(device());
-            let gpt = Gpt::tensor_parallel(&store.root(), config, &parallel)?;
+            let gpt = parallel.gpt(&store.root(), config)?;
             let data = DataParallel::new(&store, &data)?;
             let mut zero = Zero::new(data, |params| Sgd::new(params, 0.1))?;
             zero = zero.tensor_parallel(&parallel);

@@ -1,8 +1,8 @@
 //! Ranks that are threads of one process.
 
 use super::collective::{Collective, Group, Pending, run};
+use super::communicator::{Communicator, Split, split};
 use super::message::{Expected, Header, Outgoing, Transport};
-use super::{Communicator, Split};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use teeny_core::{Error, Result, random};
 /// # Example
 /// ```
 /// use teeny_core::{Reference, Tensor};
-/// use teeny_nn::distributed::{Communicator, Reduce, Threads};
+/// use teeny_distributed::{Communicator, Reduce, Threads};
 /// let sums = Threads::run(3, |comm| {
 ///     let x = Tensor::new([comm.rank() as f32], &Reference::new())?; // (1)
 ///     comm.all_reduce(&x, Reduce::Sum)?.to_vec::<f32>()
@@ -150,7 +150,7 @@ impl Communicator for Threads {
 
     fn split(&self, group: usize) -> Result<Arc<dyn Communicator>> {
         let used = self.channels().groups;
-        let Split { members, rank, id } = super::split(self, group, used)?;
+        let Split { members, rank, id } = split(self, group, used)?;
         let members: Arc<[usize]> = members.into_iter().map(|rank| self.members[rank]).collect();
         let mut channels = self.channels();
         channels.groups = channels.groups.max(id);

@@ -5,17 +5,16 @@ use super::collective::Collective;
 use super::data_parallel::{DataParallel, Share, backward_each, mean_loss, number, scalar};
 use super::kind::Kind;
 use super::tensor_parallel::TensorParallel;
-use crate::optim::{Optimizer, Squares, norm_and_factor, require_norm, square_norms};
-use crate::state::Stateful;
-use crate::store::{Param, Store};
-use crate::track;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use teeny_autograd::Gradients;
+use teeny_autograd::{Gradients, detached, inner_device};
 use teeny_core::context::enter;
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{DeviceRef, Error, Result, Tensor};
 use teeny_formats::{KeyMismatch, State};
+use teeny_nn::optim::{Optimizer, SquaredNorms};
+use teeny_nn::state::Stateful;
+use teeny_nn::{Param, Store};
 
 /// Data-parallel training in which each rank keeps a part of the optimizer's state: of Adam's two
 /// moments with n ranks an nth. ZeRO stage 1.
@@ -38,7 +37,7 @@ use teeny_formats::{KeyMismatch, State};
 ///
 /// # Example
 /// ```
-/// use teeny_nn::distributed::{DataParallel, Threads, Zero};
+/// use teeny_distributed::{DataParallel, Threads, Zero};
 /// use teeny_nn::prelude::*;
 /// Threads::run(2, |comm| {
 ///     let store = Store::new(Autograd::new(device("cpu")?));
@@ -102,7 +101,7 @@ impl<O: Optimizer> Zero<O> {
         } else {
             assign(&params, ranks)
         };
-        let store = Store::new(track::inner_device(data.store().device()));
+        let store = Store::new(inner_device(data.store().device()));
         let own = data.comm().rank();
         let mut pieces = Vec::with_capacity(params.len());
         for (param, divided) in params.iter().zip(&divided) {
@@ -110,8 +109,10 @@ impl<O: Optimizer> Zero<O> {
             pieces.push(if mine.is_empty() {
                 None
             } else {
-                let value = rows(&track::detached(&param.value())?, mine)?;
-                Some(store.adopt(param.name(), value))
+                // a copy, so that putting it back later allocates nothing
+                let value = rows(&detached(&param.value())?, mine)?.copy()?;
+                let make = |_, _, _: &DeviceRef| Ok(value.clone());
+                Some(store.root().param_with(param.name(), *value.shape(), &make)?)
             });
         }
         data.comm().require_same("the kind of the optimizer", &std::any::type_name::<O>())?;
@@ -236,20 +237,19 @@ impl<O: Optimizer> Zero<O> {
     }
 
     /// Scales the gradients so that the norm of the whole model's is at most `max_norm`; returns
-    /// the norm before that. See [`crate::optim::clip_grad_norm`], whose norm is rounded otherwise:
-    /// it sums each gradient at once, and not by rows of ranks.
+    /// the norm before that. See [`teeny_nn::optim::clip_grad_norm`], whose norm is rounded
+    /// otherwise: it sums each gradient at once, and not by rows of ranks.
     ///
     /// # Errors
     /// If `max_norm` is not above 0, the norm is not finite, or a rank fails.
     #[track_caller]
     pub fn clip_grad_norm(&self, gradients: &mut ShardGradients, max_norm: f64) -> Result<f64> {
         let _op = enter("clip_grad_norm");
-        require_norm(max_norm)?;
         let mut squares = Vec::with_capacity(gradients.rows.len());
         for g in &gradients.rows {
             squares.push(match g {
                 Some(g) => {
-                    let Squares { values, unit } = square_norms(std::slice::from_ref(g))?;
+                    let SquaredNorms { values, unit } = SquaredNorms::of(std::slice::from_ref(g))?;
                     values[0] / unit / unit
                 }
                 None => 0.0,
@@ -259,8 +259,8 @@ impl<O: Optimizer> Zero<O> {
         if let Some(parallel) = &self.parallel {
             squares = parallel.sum_squares(&self.plan.params, squares)?;
         }
-        let squares = Squares { values: squares, unit: 1.0 };
-        let (norm, factor) = norm_and_factor(&self.plan.params, &squares, max_norm)?;
+        let squares = SquaredNorms { values: squares, unit: 1.0 };
+        let (norm, factor) = squares.clip_factor(&self.plan.params, max_norm)?;
         if factor < 1.0 {
             let scaled = |g: &Option<Tensor>| g.as_ref().map(|g| g.mul(factor)).transpose();
             gradients.rows = gradients.rows.iter().map(scaled).collect::<Result<_>>()?;
@@ -310,7 +310,7 @@ impl<O: Optimizer> Zero<O> {
             if let Some(piece) = &self.pieces[i]
                 && !value.same_storage(&self.known[i])
             {
-                piece.put(rows(&track::detached(&value)?, &self.divided()[i][own])?);
+                piece.set(&rows(&detached(&value)?, &self.divided()[i][own])?)?;
             }
             self.known[i] = value;
         }
@@ -322,13 +322,13 @@ impl<O: Optimizer> Zero<O> {
         let mine = |i: usize| match &self.pieces[i] {
             Some(piece) => Ok(piece.value()),
             None => {
-                let value = track::detached(&self.plan.params[i].value())?;
+                let value = detached(&self.plan.params[i].value())?;
                 rows(&value, &(0..0))
             }
         };
         let comm = self.data.comm();
         let whole = self.plan.gather_rows(&**comm, mine, &mut self.data.traffic())?;
-        crate::store::set_all(whole.iter().map(|(i, value)| (&self.plan.params[*i], value)))?;
+        Param::set_all(whole.iter().map(|(i, value)| (&self.plan.params[*i], value)))?;
         self.known = self.plan.params.iter().map(Param::value).collect();
         Ok(())
     }
@@ -366,7 +366,7 @@ impl<O: Optimizer> Stateful for Zero<O> {
                 if has.iter().all(|has| *has == [0]) {
                     continue;
                 }
-                let value = track::detached(&param.value())?;
+                let value = detached(&param.value())?;
                 let compute = value.dtype().compute();
                 let part = match part {
                     Some(part) => part.clone(),
@@ -396,7 +396,7 @@ impl<O: Optimizer> Stateful for Zero<O> {
         names.push("master");
         for (i, param) in self.plan.params.iter().enumerate() {
             let mine = &self.divided()[i][rank];
-            let value = track::detached(&param.value())?;
+            let value = detached(&param.value())?;
             for name in &names {
                 let key = format!("{}.{name}", param.name());
                 let Some(whole) = state.tensors.get(&key) else { continue };
@@ -404,28 +404,27 @@ impl<O: Optimizer> Stateful for Zero<O> {
                 if whole.shape() != value.shape() {
                     mismatch.shape(&key, &whole.shape()[..], value.shape());
                 } else if !mine.is_empty() {
-                    own.tensors.insert(key, rows(&track::detached(whole)?, mine)?.copy()?);
+                    own.tensors.insert(key, rows(&detached(whole)?, mine)?.copy()?);
                 }
             }
             let key = format!("{}.steps", param.name());
             if let (Some(steps), false) = (state.values.get(&key), mine.is_empty()) {
                 own.set(&key, steps);
             }
-            values.push(if mine.is_empty() { None } else { Some(rows(&value, mine)?) });
+            if !mine.is_empty() {
+                values.push(rows(&value, mine)?);
+            }
         }
         unexpected.into_iter().for_each(|key| mismatch.unexpected(key));
         mismatch.check("the optimizer")?;
-        let before: Vec<Option<Tensor>> =
-            self.pieces.iter().map(|piece| piece.as_ref().map(Param::value)).collect();
-        let put = |values: &[Option<Tensor>]| {
-            for (piece, value) in self.pieces.iter().zip(values) {
-                if let (Some(piece), Some(value)) = (piece, value) {
-                    piece.put(value.clone());
-                }
-            }
-        };
-        put(&values);
-        self.optimizer.set_state(&own).inspect_err(|_| put(&before))?;
+        let pieces: Vec<&Param> = self.pieces.iter().flatten().collect();
+        let before: Vec<Tensor> = pieces.iter().map(|piece| piece.value()).collect();
+        Param::set_all(pieces.iter().copied().zip(&values))?;
+        if let Err(error) = self.optimizer.set_state(&own) {
+            // they are alone in their storages, so that this allocates nothing
+            Param::set_all(pieces.iter().copied().zip(&before))?;
+            return Err(error);
+        }
         self.known = self.plan.params.iter().map(Param::value).collect();
         Ok(())
     }

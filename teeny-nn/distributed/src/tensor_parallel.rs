@@ -12,20 +12,15 @@
 
 use super::Communicator;
 use super::exchange::{copy_to_ranks, sum_over_ranks};
-use crate::LoadReport;
-use crate::dropout::Dropout;
-use crate::init::Init;
-use crate::module::Module;
-use crate::optim::{Squares, clip_by};
-use crate::state::Stateful;
-use crate::store::{Param, Path, Store};
-use crate::track;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use teeny_autograd::Gradients;
+use teeny_autograd::{Gradients, detached};
 use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Error, Result, Shape, Tensor, random};
 use teeny_formats::{Mapping, State, TensorSource};
+use teeny_nn::optim::{SquaredNorms, clip_grad_norm_by};
+use teeny_nn::state::Stateful;
+use teeny_nn::{Init, LoadReport, Param, Path, Store};
 
 /// The ranks that share one model: each has a part of the large weights and computes with it. One
 /// value serves one model; clones are handles of the same value.
@@ -39,25 +34,25 @@ use teeny_formats::{Mapping, State, TensorSource};
 /// Gradients need no averaging over these ranks: a rank has the gradients of its parts, and the
 /// whole gradients of replicated parameters. Optimizers that compute each element alone (SGD, Adam,
 /// AdamW, RMSprop, Adagrad) update parts as the whole. Lamb, Lars and Muon use norms and products
-/// of a whole matrix, which a part does not have. [`crate::optim::LossScale`] decides by the
+/// of a whole matrix, which a part does not have. [`teeny_nn::optim::LossScale`] decides by the
 /// gradients of one rank, and so may skip a step on some ranks only: use BF16, which needs no
 /// scaling.
 ///
 /// # Example
-/// One training step and a checkpoint of a [`crate::Gpt`]. Every rank runs it.
+/// One training step and a checkpoint of a [`teeny_nn::Gpt`]. Every rank runs it.
 /// ```
 /// use std::sync::Arc;
 /// use teeny_autograd::{Autograd, Grad};
 /// use teeny_core::{Reference, Tensor, random};
-/// use teeny_nn::distributed::{TensorParallel, Threads};
+/// use teeny_distributed::{TensorParallel, Threads};
 /// use teeny_nn::optim::{AdamW, Optimizer};
 /// use teeny_nn::state::{Checkpoint, Stateful};
-/// use teeny_nn::{Gpt, GptConfig, Store, loss::cross_entropy};
+/// use teeny_nn::{GptConfig, Store, loss::cross_entropy};
 /// let norms = Threads::run(2, |comm| random::with_seed(7, || {
 ///     let parallel = TensorParallel::new(Arc::new(comm))?;
 ///     let mut store = Store::new(&Autograd::new(Reference::new()));
 ///     let config = GptConfig::new(65, 8, 1, 2, 8);
-///     let gpt = Gpt::tensor_parallel(&store.root(), config, &parallel)?;
+///     let gpt = parallel.gpt(&store.root(), config)?;
 ///     let mut optimizer = AdamW::new(store.trainable(), 1e-3);
 ///
 ///     let tokens = Tensor::new([[1i32, 2, 3]], store.device())?; // (B, T), the same on all ranks
@@ -215,12 +210,12 @@ impl TensorParallel {
         Ok(report)
     }
 
-    /// [`crate::optim::clip_grad_norm`] of the whole model: squares of parts are summed over the
+    /// [`teeny_nn::optim::clip_grad_norm`] of the whole model: squares of parts are summed over the
     /// ranks, squares of replicated parameters are counted once. All ranks call it, and all get the
     /// same norm.
     ///
     /// # Errors
-    /// As [`crate::optim::clip_grad_norm`]; if a rank fails.
+    /// As [`teeny_nn::optim::clip_grad_norm`]; if a rank fails.
     #[track_caller]
     pub fn clip_grad_norm(
         &self,
@@ -229,9 +224,9 @@ impl TensorParallel {
         max_norm: f64,
     ) -> Result<f64> {
         let _op = enter("clip_grad_norm");
-        clip_by(gradients, params, max_norm, |params, Squares { values, unit }| {
+        clip_grad_norm_by(gradients, params, max_norm, |params, SquaredNorms { values, unit }| {
             let squares = values.into_iter().map(|square| square / unit / unit).collect();
-            Ok(Squares { values: self.sum_squares(params, squares)?, unit: 1.0 })
+            Ok(SquaredNorms { values: self.sum_squares(params, squares)?, unit: 1.0 })
         })
     }
 
@@ -254,7 +249,7 @@ impl TensorParallel {
     pub fn require_replicas(&self, store: &Store) -> Result<()> {
         let _op = enter("require_replicas");
         for param in store.all().iter().filter(|param| self.shard(param.name()).is_none()) {
-            let own = track::detached(&param.stored())?.contiguous()?;
+            let own = detached(&param.stored())?.contiguous()?;
             let first = self.0.comm.broadcast(&own, 0)?;
             let differs = f64::from(u8::from(own.to_bytes()? != first.to_bytes()?));
             let differing = self.0.comm.sum_numbers(&[differs])?;
@@ -269,17 +264,6 @@ impl TensorParallel {
             }
         }
         Ok(())
-    }
-
-    /// A dropout that draws other numbers on each rank. The common generator moves by one draw.
-    pub(crate) fn dropout(&self, dropout: &Dropout, x: &Tensor) -> Result<Tensor> {
-        if self.rank() == 0 || !dropout.drops() {
-            return dropout.forward(x);
-        }
-        // no tensor draws blocks from the end of the counter
-        let words = random::philox(random::next_key(), u64::MAX - self.rank() as u64);
-        let seed = u64::from(words[0]) << 32 | u64::from(words[1]);
-        random::with_seed(seed, || dropout.forward(x))
     }
 
     /// This rank's part of the new parameter `name`, whose whole has `shape`: it draws the whole,
@@ -312,7 +296,7 @@ impl TensorParallel {
             // the part that this rank has of the values that one rank would draw
             _ => self.part(&init.tensor(whole, dtype, device)?, &shard),
         };
-        let param = path.param_of(name, &own[..], &make)?;
+        let param = path.param_with(name, &own[..], &make)?;
         self.shards().insert(param.name().to_string(), shard);
         Ok(param)
     }
@@ -360,7 +344,7 @@ impl TensorParallel {
         if self.size() == 1 {
             return Ok(own.clone());
         }
-        let all = self.0.comm.all_gather(&track::detached(own)?.unsqueeze(0)?)?; // (ranks, ..)
+        let all = self.0.comm.all_gather(&detached(own)?.unsqueeze(0)?)?; // (ranks, ..)
         let (axis, mut start) = (shard.axis as isize, 0);
         let mut parts = Vec::with_capacity(shard.parts.len() * self.size());
         for part in &shard.parts {

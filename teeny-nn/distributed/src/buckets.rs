@@ -9,15 +9,14 @@
 //! rank sends the same buckets in the same order. [`Buckets`] is that plan, [`Reducer`] one pass.
 
 use super::collective::{Collective, Pending, Reply};
+use super::communicator::{Communicator, even};
 use super::kind::{Kind, NotFinite, Reduce};
 use super::traffic::Traffic;
-use super::{Communicator, even};
-use crate::store::Param;
-use crate::track;
 use std::ops::Range;
 use std::time::Instant;
-use teeny_autograd::Gradients;
+use teeny_autograd::{Gradients, inner_device};
 use teeny_core::{DType, Error, Result, Tensor};
+use teeny_nn::Param;
 
 /// The default size of a bucket of gradients in bytes.
 pub(super) const BUCKET: usize = 1 << 20;
@@ -229,7 +228,7 @@ impl<'a> Reducer<'a> {
             Some(g) => Ok(g.clone()),
             None => {
                 let value = self.plan.params[i].value();
-                Tensor::zeros(*value.shape(), bucket.dtype, track::inner_device(value.device()))
+                Tensor::zeros(*value.shape(), bucket.dtype, inner_device(value.device()))
             }
         };
         let flat = self.plan.flat(bucket, gradient)?;

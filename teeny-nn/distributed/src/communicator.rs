@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Shape, Tensor};
+use teeny_nn::SumOverRanks;
 
 /// The ranks that train together: processes, each with its own tensors.
 ///
@@ -17,11 +18,14 @@ use teeny_core::{Error, Result, Shape, Tensor};
 /// network. So the same number of ranks gives the same bits, and every rank has the same result.
 /// 16-bit floats are summed in f32. Results are untracked, on the device of the operand.
 ///
+/// [`SumOverRanks`] is what layers and metrics need of it: one that is not of this crate implements
+/// it by [`crate::sum_with_count`] and [`Communicator::sum_numbers`].
+///
 /// # Example
 /// A program has one code path for one rank and for many.
 /// ```
 /// use teeny_core::{Reference, Tensor};
-/// use teeny_nn::distributed::{SingleRank, Communicator, Reduce};
+/// use teeny_distributed::{SingleRank, Communicator, Reduce};
 /// # fn main() -> teeny_core::Result<()> {
 /// let comm: Box<dyn Communicator> = Box::new(SingleRank);   // or Mpi::world()?
 /// let x = Tensor::new([1.0f32, 2.0], &Reference::new())?;
@@ -29,7 +33,7 @@ use teeny_core::{Error, Result, Shape, Tensor};
 /// assert_eq!(sum.to_vec::<f32>()?, [1.0, 2.0].map(|x: f32| x * comm.size() as f32));
 /// # Ok(()) }
 /// ```
-pub trait Communicator: fmt::Debug + Send + Sync {
+pub trait Communicator: SumOverRanks {
     /// The number of this rank, from 0.
     fn rank(&self) -> usize;
 
@@ -247,4 +251,36 @@ fn with_rows(x: &Tensor, rows: Option<usize>) -> Result<Shape> {
 /// The result of an operation on `x`, on its device, untracked.
 fn shaped(result: Reply, shape: Shape, x: &Tensor) -> Result<Tensor> {
     result.into_tensor()?.reshape(shape)?.to(x.device())
+}
+
+/// A group of ranks that [`Communicator::split`] has made.
+pub(crate) struct Split {
+    /// The numbers of the members in the communicator that was split.
+    pub members: Vec<usize>,
+    /// The number of this rank among them.
+    pub rank: usize,
+    /// A number that no communicator of a member has, the same on all of them.
+    pub id: u64,
+}
+
+/// The ranks that pass the same `group` as this one. `used` is the highest number of a communicator
+/// of this rank.
+pub(crate) fn split(comm: &dyn Communicator, group: usize, used: u64) -> Result<Split> {
+    let note = [(group as u64).to_le_bytes(), used.to_le_bytes()].concat();
+    let notes = gather(comm, MessageKind::Split, note)?;
+    let decode = |note: &Vec<u8>| -> Result<(u64, u64)> {
+        let (words, _) = note.as_chunks::<8>();
+        match words {
+            [group, used] => Ok((u64::from_le_bytes(*group), u64::from_le_bytes(*used))),
+            _ => Err(Error::internal("a rank sent no group")),
+        }
+    };
+    let all = notes.iter().map(decode).collect::<Result<Vec<_>>>()?;
+    let own = all[comm.rank()].0;
+    let members: Vec<usize> = (0..all.len()).filter(|&rank| all[rank].0 == own).collect();
+    let rank = members.iter().position(|&rank| rank == comm.rank());
+    let rank = rank.ok_or_else(|| Error::internal("a rank is not in its own group"))?;
+    // of all ranks, so that groups of one split have one number
+    let id = all.iter().map(|(_, used)| used + 1).max().unwrap_or(1);
+    Ok(Split { members, rank, id })
 }

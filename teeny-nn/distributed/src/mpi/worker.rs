@@ -7,8 +7,8 @@
 use super::MpiOptions;
 use super::peers::{Peers, small};
 use super::reader::Reader;
-use crate::distributed::collective::{Collective, Group, Reply, run};
-use crate::distributed::message::{Expected, Header, Outgoing, Transport};
+use crate::collective::{Collective, Group, Reply, run};
+use crate::message::{Expected, Header, Outgoing, Transport};
 use mpi::Threading;
 use mpi::environment;
 use mpi::request::{LocalScope, Request, scope};

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use teeny_autograd::Autograd;
 use teeny_core::random::with_seed;
 use teeny_core::{DeviceRef, Reference, Result, Scalar, Tensor};
-use teeny_nn::distributed::{TensorParallel, Threads};
+use teeny_distributed::{TensorParallel, Threads};
 
 pub fn device() -> DeviceRef {
     static DEVICE: OnceLock<DeviceRef> = OnceLock::new();

@@ -1,11 +1,10 @@
 //! Batch normalisation with the statistics of several ranks, against the joint batch on one.
-#![cfg(feature = "distributed")]
 
 use std::sync::{Arc, OnceLock};
 use teeny_autograd::{Autograd, Forward, Grad};
 use teeny_core::random::with_seed;
 use teeny_core::{DType, DeviceRef, Reference, Result, Scalar, Tensor};
-use teeny_nn::distributed::{Communicator, Reduce, Threads};
+use teeny_distributed::{Communicator, Reduce, Threads};
 use teeny_nn::norm::{BatchNorm, BatchNormOptions};
 use teeny_nn::{Module, Store};
 

@@ -9,13 +9,13 @@ mod reader;
 mod worker;
 
 use super::collective::{Collective, Pending, PendingState};
-use super::{Communicator, Split};
-use crate::options::setters;
+use super::communicator::{Communicator, Split, split};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use teeny_core::context::enter;
+use teeny_core::setters;
 use teeny_core::{Error, Result};
 use worker::{Command, Job};
 
@@ -60,7 +60,7 @@ impl MpiOptions {
 ///
 /// # Example
 /// ```no_run
-/// use teeny_nn::distributed::{Communicator, Mpi};
+/// use teeny_distributed::{Communicator, Mpi};
 /// # fn main() -> teeny_core::Result<()> {
 /// let comm = Mpi::world()?;
 /// println!("rank {} of {}", comm.rank(), comm.size());
@@ -242,7 +242,7 @@ impl Communicator for Mpi {
 
     fn split(&self, group: usize) -> Result<Arc<dyn Communicator>> {
         let used = self.thread.groups.load(Ordering::Relaxed);
-        let Split { members, rank, id } = super::split(self, group, used)?;
+        let Split { members, rank, id } = split(self, group, used)?;
         self.thread.groups.fetch_max(id, Ordering::Relaxed);
         Ok(Arc::new(Mpi {
             thread: self.thread.clone(),
