@@ -2,47 +2,52 @@
 //! version may add a field: such a struct is `#[non_exhaustive]`, and is built by `new` and a
 //! method for each field.
 
-/// Declares a struct of options with its defaults and a method `with_..` for each field. Derives
-/// are the caller's.
+/// Declares a struct of options with its defaults and a method `with_..` for each field, which may
+/// take another type and say how it becomes the field's: `with_stride(usize) => |s| Some([s; 2])`.
+/// Parameters of the struct follow its name, as they are declared and as they are used:
+/// `Name [const N: usize] [N]`. Derives are the caller's.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! options {
     (
         $(#[$doc:meta])*
-        pub struct $name:ident {
+        pub struct $name:ident $([$($declared:tt)+] [$($used:tt)+])? {
             $(
                 $(#[$field_doc:meta])*
-                $field:ident: $type:ty = $default:expr, $with:ident $(($set:ty))?;
+                $field:ident: $type:ty = $default:expr,
+                    $with:ident $(($set:ty))? $(=> |$x:ident| $value:expr)?;
             )*
         }
     ) => {
         $(#[$doc])*
         #[non_exhaustive]
-        pub struct $name {
+        pub struct $name $(<$($declared)+>)? {
             $($(#[$field_doc])* pub $field: $type,)*
         }
 
-        impl Default for $name {
-            fn default() -> $name {
+        impl $(<$($declared)+>)? Default for $name $(<$($used)+>)? {
+            fn default() -> Self {
                 $name { $($field: $default,)* }
             }
         }
 
-        impl $name {
+        impl $(<$($declared)+>)? $name $(<$($used)+>)? {
             /// The defaults.
-            pub fn new() -> $name {
-                $name::default()
+            pub fn new() -> Self {
+                Self::default()
             }
 
             $(
                 #[doc = concat!("Sets [`", stringify!($name), "::", stringify!($field), "`].")]
-                pub fn $with(mut self, $field: $crate::options!(@ $type $(, $set)?)) -> $name {
-                    self.$field = $field.into();
+                pub fn $with(mut self, $field: $crate::options!(@ $type $(, $set)?)) -> Self {
+                    self.$field = $crate::options!(@value $field $(, $x, $value)?);
                     self
                 }
             )*
         }
     };
+    (@value $field:ident) => { $field.into() };
+    (@value $field:ident, $x:ident, $value:expr) => {{ let $x = $field; $value }};
     (@ $type:ty) => { $type };
     (@ $type:ty, $set:ty) => { $set };
 }

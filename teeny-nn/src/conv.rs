@@ -2,7 +2,7 @@
 
 use crate::init::Init;
 use crate::module::{Module, require_type};
-use crate::options::{PerAxis, setters};
+use crate::options::{PerAxis, options};
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, Window};
@@ -20,53 +20,28 @@ macro_rules! conv_options {
             $(, $more:ident: $more_doc:literal, $with:ident)?
         }
     ) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct $name<const N: usize> {
-            #[doc = $stride]
-            pub stride: [usize; N],
-            #[doc = $padding]
-            pub padding: [usize; N],
-            $(#[doc = $more_doc] pub $more: [usize; N],)?
-            /// Elements between neighbours inside a window; 1.
-            pub dilation: [usize; N],
-            /// Groups of channels that are convolved separately; 1.
-            pub groups: usize,
-            /// Whether there is a bias; true.
-            pub bias: bool,
-        }
-
-        impl<const N: usize> Default for $name<N> {
-            fn default() -> $name<N> {
-                let (stride, padding, dilation) = ([1; N], [0; N], [1; N]);
-                $name { stride, padding, $($more: [0; N],)? dilation, groups: 1, bias: true }
+        options! {
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            pub struct $name [const N: usize] [N] {
+                #[doc = $stride]
+                stride: [usize; N] = [1; N], with_stride(impl PerAxis<N>) => |n| n.per_axis();
+                #[doc = $padding]
+                padding: [usize; N] = [0; N], with_padding(impl PerAxis<N>) => |n| n.per_axis();
+                $(
+                    #[doc = $more_doc]
+                    $more: [usize; N] = [0; N], $with(impl PerAxis<N>) => |n| n.per_axis();
+                )?
+                /// Elements between neighbours inside a window; 1.
+                dilation: [usize; N] = [1; N], with_dilation(impl PerAxis<N>) => |n| n.per_axis();
+                /// Groups of channels that are convolved separately; 1.
+                groups: usize = 1, with_groups;
+                /// Whether there is a bias; true.
+                bias: bool = true, with_bias;
             }
         }
 
         impl<const N: usize> $name<N> {
-            /// The defaults.
-            pub fn new() -> $name<N> {
-                $name::default()
-            }
-
-            setters! {
-                /// Sets the stride.
-                with_stride(stride: impl PerAxis<N>) => stride = stride.per_axis();
-                /// Sets the padding.
-                with_padding(padding: impl PerAxis<N>) => padding = padding.per_axis();
-                $(
-                    #[doc = concat!("Sets `", stringify!($more), "`.")]
-                    $with(size: impl PerAxis<N>) => $more = size.per_axis();
-                )?
-                /// Sets the dilation.
-                with_dilation(dilation: impl PerAxis<N>) => dilation = dilation.per_axis();
-                /// Sets the number of groups.
-                with_groups(groups: usize) => groups = groups;
-                /// Sets whether there is a bias.
-                with_bias(bias: bool) => bias = bias;
-            }
-
             fn window(&self) -> Window {
                 Window {
                     stride: self.stride.to_vec(),

@@ -1,7 +1,7 @@
 //! Pooling over one, two and three spatial axes: one number per window.
 
 use crate::module::Module;
-use crate::options::{PerAxis, setters};
+use crate::options::{PerAxis, options};
 use teeny_core::{Averaging, Result, Tensor, Window};
 use teeny_formats::names::with_help;
 
@@ -27,90 +27,38 @@ macro_rules! aliases {
     };
 }
 
-/// Options of a [`MaxPool`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MaxPoolOptions<const N: usize> {
-    /// Elements between neighbouring windows; None is the kernel size.
-    pub stride: Option<[usize; N]>,
-    /// Places added before and after each axis, which never win; 0.
-    pub padding: [usize; N],
-    /// Elements between neighbours inside a window; 1.
-    pub dilation: [usize; N],
-    /// Whether output sizes are rounded up instead of down, so that windows that begin inside x may
-    /// reach beyond its end; false.
-    pub ceil_mode: bool,
-}
-
-impl<const N: usize> Default for MaxPoolOptions<N> {
-    fn default() -> MaxPoolOptions<N> {
-        MaxPoolOptions { stride: None, padding: [0; N], dilation: [1; N], ceil_mode: false }
+options! {
+    /// Options of a [`MaxPool`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct MaxPoolOptions [const N: usize] [N] {
+        /// Elements between neighbouring windows; None is the kernel size.
+        stride: Option<[usize; N]> = None,
+            with_stride(impl PerAxis<N>) => |stride| Some(stride.per_axis());
+        /// Places added before and after each axis, which never win; 0.
+        padding: [usize; N] = [0; N], with_padding(impl PerAxis<N>) => |n| n.per_axis();
+        /// Elements between neighbours inside a window; 1.
+        dilation: [usize; N] = [1; N], with_dilation(impl PerAxis<N>) => |n| n.per_axis();
+        /// Whether output sizes are rounded up instead of down, so that windows that begin inside x
+        /// may reach beyond its end; false.
+        ceil_mode: bool = false, with_ceil_mode;
     }
 }
 
-impl<const N: usize> MaxPoolOptions<N> {
-    /// The defaults.
-    pub fn new() -> MaxPoolOptions<N> {
-        MaxPoolOptions::default()
-    }
-
-    setters! {
-        /// Sets the stride.
-        with_stride(stride: impl PerAxis<N>) => stride = Some(stride.per_axis());
-        /// Sets the padding.
-        with_padding(padding: impl PerAxis<N>) => padding = padding.per_axis();
-        /// Sets the dilation.
-        with_dilation(dilation: impl PerAxis<N>) => dilation = dilation.per_axis();
-        /// Sets whether output sizes are rounded up.
-        with_ceil_mode(ceil_mode: bool) => ceil_mode = ceil_mode;
-    }
-}
-
-/// Options of an [`AvgPool`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct AvgPoolOptions<const N: usize> {
-    /// Elements between neighbouring windows; None is the kernel size.
-    pub stride: Option<[usize; N]>,
-    /// Zeros added before and after each axis; 0.
-    pub padding: [usize; N],
-    /// Whether output sizes are rounded up instead of down; false.
-    pub ceil_mode: bool,
-    /// Whether padding counts as elements of the mean; true.
-    pub count_include_pad: bool,
-    /// The divisor of the sums; None is the number of elements.
-    pub divisor_override: Option<usize>,
-}
-
-impl<const N: usize> Default for AvgPoolOptions<N> {
-    fn default() -> AvgPoolOptions<N> {
-        AvgPoolOptions {
-            stride: None,
-            padding: [0; N],
-            ceil_mode: false,
-            count_include_pad: true,
-            divisor_override: None,
-        }
-    }
-}
-
-impl<const N: usize> AvgPoolOptions<N> {
-    /// The defaults.
-    pub fn new() -> AvgPoolOptions<N> {
-        AvgPoolOptions::default()
-    }
-
-    setters! {
-        /// Sets the stride.
-        with_stride(stride: impl PerAxis<N>) => stride = Some(stride.per_axis());
-        /// Sets the padding.
-        with_padding(padding: impl PerAxis<N>) => padding = padding.per_axis();
-        /// Sets whether output sizes are rounded up.
-        with_ceil_mode(ceil_mode: bool) => ceil_mode = ceil_mode;
-        /// Sets whether padding counts as elements of the mean.
-        with_count_include_pad(count_include_pad: bool) => count_include_pad = count_include_pad;
-        /// Sets the divisor of the sums.
-        with_divisor_override(divisor: usize) => divisor_override = Some(divisor);
+options! {
+    /// Options of an [`AvgPool`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct AvgPoolOptions [const N: usize] [N] {
+        /// Elements between neighbouring windows; None is the kernel size.
+        stride: Option<[usize; N]> = None,
+            with_stride(impl PerAxis<N>) => |stride| Some(stride.per_axis());
+        /// Zeros added before and after each axis; 0.
+        padding: [usize; N] = [0; N], with_padding(impl PerAxis<N>) => |n| n.per_axis();
+        /// Whether output sizes are rounded up instead of down; false.
+        ceil_mode: bool = false, with_ceil_mode;
+        /// Whether padding counts as elements of the mean; true.
+        count_include_pad: bool = true, with_count_include_pad;
+        /// The divisor of the sums; None is the number of elements.
+        divisor_override: Option<usize> = None, with_divisor_override(usize);
     }
 }
 

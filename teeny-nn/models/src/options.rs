@@ -1,73 +1,46 @@
 //! [`OpenOptions`]: how a model is opened.
 
 use std::sync::Arc;
-use teeny_core::setters;
+use teeny_core::options;
 use teeny_core::{DType, Error, QuantType, Result};
 use teeny_formats::gguf::ElementType;
 use teeny_formats::{Mapping, Weights};
 
-/// How [`super::Encoder`], [`super::Decoder`], [`super::ImageEncoder`] and [`super::Clip`] are
-/// opened.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct OpenOptions {
-    /// The dtype of parameters; `F32`.
-    pub dtype: Option<DType>,
-    /// The largest number of tokens of a decoder. The default is the model's context, but at most
-    /// 8,192: tables of positions, and caches without a given size, grow with it.
-    pub context: Option<usize>,
-    /// Other names of the weights in the file, which precede the family's; none.
-    pub mapping: Option<Mapping>,
-    /// The type to which the weights of linear layers and embeddings are quantised, where rows are
-    /// whole blocks of it ([`QuantType::fitting`]); none. Weights that a GGUF file has quantised
-    /// keep their type.
-    pub quantize: Option<QuantType>,
-    /// Whether weights that a GGUF file has quantised are made floats; false.
-    pub dequantize: bool,
-    /// The type in which a decoder keeps keys and values: a float dtype, or Q8_0
-    /// ([`teeny_nn::attention::KvCache::with_type`]); the dtype of the parameters.
-    pub cache: Option<ElementType>,
-    /// The classes of texts that an [`super::Encoder`] is to learn: it gets a new head for them,
-    /// with random weights, unless it has one for these classes; none.
-    pub labels: Option<Vec<String>>,
-    /// Keys of `config.json` that are taken as if they were not there, although another model of
-    /// that value computes something else; none.
-    pub ignored: Vec<String>,
+options! {
+    /// How [`super::Encoder`], [`super::Decoder`], [`super::ImageEncoder`] and [`super::Clip`] are
+    /// opened.
+    #[derive(Clone, Debug)]
+    pub struct OpenOptions {
+        /// The dtype of parameters; `F32`.
+        dtype: Option<DType> = None, with_dtype(DType);
+        /// The largest number of tokens of a decoder. The default is the model's context, but at
+        /// most 8,192: tables of positions, and caches without a given size, grow with it.
+        context: Option<usize> = None, with_context(usize);
+        /// Other names of the weights in the file, which precede the family's; none.
+        mapping: Option<Mapping> = None, with_mapping(Mapping);
+        /// The type to which the weights of linear layers and embeddings are quantised, where rows
+        /// are whole blocks of it ([`QuantType::fitting`]); none. Weights that a GGUF file has
+        /// quantised keep their type.
+        quantize: Option<QuantType> = None, with_quantize(QuantType);
+        /// Whether weights that a GGUF file has quantised are made floats; false.
+        dequantize: bool = false, with_dequantize;
+        /// The type in which a decoder keeps keys and values: a float dtype, or Q8_0
+        /// ([`teeny_nn::attention::KvCache::with_type`]); the dtype of the parameters.
+        cache: Option<ElementType> = None, with_cache(impl Into<ElementType>) => |of| Some(of.into());
+        /// The classes of texts that an [`super::Encoder`] is to learn: it gets a new head for
+        /// them, with random weights, unless it has one for these classes; none.
+        labels: Option<Vec<String>> = None,
+            with_labels(impl IntoIterator<Item = impl Into<String>>) =>
+                |labels| Some(labels.into_iter().map(Into::into).collect());
+        /// Keys of `config.json` that are taken as if they were not there, although another model
+        /// of that value computes something else; none.
+        ignored: Vec<String> = Vec::new(),
+            ignore_keys(impl IntoIterator<Item = impl Into<String>>) =>
+                |keys| keys.into_iter().map(Into::into).collect();
+    }
 }
 
 impl OpenOptions {
-    /// The defaults.
-    pub fn new() -> OpenOptions {
-        OpenOptions::default()
-    }
-
-    setters! {
-        /// Sets the dtype of parameters.
-        with_dtype(dtype: DType) => dtype = Some(dtype);
-        /// Sets the number of tokens that a decoder takes at most.
-        with_context(context: usize) => context = Some(context);
-        /// Sets the mapping from the file's names to the family's.
-        with_mapping(mapping: Mapping) => mapping = Some(mapping);
-        /// Sets the type to which weights are quantised.
-        with_quantize(kind: QuantType) => quantize = Some(kind);
-        /// Sets whether weights that a GGUF file has quantised are made floats.
-        with_dequantize(dequantize: bool) => dequantize = dequantize;
-        /// Sets the type in which a decoder keeps keys and values.
-        with_cache(of: impl Into<ElementType>) => cache = Some(of.into());
-        /// Sets the keys of `config.json` that are taken as if they were not there.
-        ignore_keys(keys: impl IntoIterator<Item = impl Into<String>>) =>
-            ignored = keys.into_iter().map(Into::into).collect();
-    }
-
-    /// Sets the classes of texts that an encoder is to learn.
-    pub fn with_labels<T: Into<String>>(
-        mut self,
-        labels: impl IntoIterator<Item = T>,
-    ) -> OpenOptions {
-        self.labels = Some(labels.into_iter().map(Into::into).collect());
-        self
-    }
-
     pub(super) fn checked_dtype(&self) -> Result<DType> {
         let dtype = self.dtype.unwrap_or(DType::F32);
         if dtype.is_float() {

@@ -1,64 +1,42 @@
 //! Options of attention: of one call, and of a layer.
 
 use super::{KvCache, Rope};
-use crate::options::{options, setters};
+use crate::options::options;
 use teeny_core::{Result, Tensor};
 
-/// Options of one call of attention, with PyTorch's defaults: every query sees every key.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct AttentionOptions<'a> {
-    /// Whether query i sees only the keys up to its own position; false.
-    pub causal: bool,
-    /// With `causal`, the number of keys that a query sees at most; all.
-    pub window: Option<usize>,
-    /// The factor of the scores; `1 / sqrt(hs)`.
-    pub scale: Option<f64>,
-    /// A mask that broadcasts to (B, n_head, T, S): bool (true: may attend), or a float that is
-    /// added to the scores.
-    pub mask: Option<&'a Tensor>,
-    /// (B, S) of bool: true for a token, false for padding. PyTorch's `key_padding_mask` is the
-    /// negation.
-    pub key_mask: Option<&'a Tensor>,
-    /// `c` of scores `c tanh(s / c)`, before the mask; none.
-    pub softcap: Option<f64>,
-    /// Rotates queries and keys by their positions, counted from the first position in the cache.
-    pub rope: Option<&'a Rope>,
-    /// (B, T) of integers: the positions for `rope`, where they are not counted. Texts that are
-    /// padded on the left begin later.
-    pub positions: Option<&'a Tensor>,
-    /// Keys and values of earlier calls: the input continues them.
-    pub cache: Option<&'a mut KvCache>,
+options! {
+    /// Options of one call of attention, with PyTorch's defaults: every query sees every key.
+    #[derive(Debug)]
+    pub struct AttentionOptions ['a] ['a] {
+        /// Whether query i sees only the keys up to its own position; false.
+        causal: bool = false, with_causal;
+        /// With `causal`, the number of keys that a query sees at most; all.
+        window: Option<usize> = None, with_window(usize);
+        /// The factor of the scores; `1 / sqrt(hs)`.
+        scale: Option<f64> = None, with_scale(f64);
+        /// A mask that broadcasts to (B, n_head, T, S): bool (true: may attend), or a float that is
+        /// added to the scores.
+        mask: Option<&'a Tensor> = None, with_mask(&'a Tensor);
+        /// (B, S) of bool: true for a token, false for padding. PyTorch's `key_padding_mask` is the
+        /// negation.
+        key_mask: Option<&'a Tensor> = None, with_key_mask(&'a Tensor);
+        /// `c` of scores `c tanh(s / c)`, before the mask; none.
+        softcap: Option<f64> = None, with_softcap(f64);
+        /// Rotates queries and keys by their positions, counted from the first position in the
+        /// cache.
+        rope: Option<&'a Rope> = None, with_rope(&'a Rope);
+        /// (B, T) of integers: the positions for `rope`, where they are not counted. Texts that are
+        /// padded on the left begin later.
+        positions: Option<&'a Tensor> = None, with_positions(&'a Tensor);
+        /// Keys and values of earlier calls: the input continues them.
+        cache: Option<&'a mut KvCache> = None, with_cache(&'a mut KvCache);
+    }
 }
 
 impl<'a> AttentionOptions<'a> {
-    /// The defaults.
-    pub fn new() -> AttentionOptions<'a> {
-        AttentionOptions::default()
-    }
-
     /// Causal attention: every position sees itself and those before it.
     pub fn causal() -> AttentionOptions<'a> {
         AttentionOptions { causal: true, ..AttentionOptions::default() }
-    }
-
-    setters! {
-        /// Sets the number of keys that a query of causal attention sees at most.
-        with_window(window: usize) => window = Some(window);
-        /// Sets the factor of the scores.
-        with_scale(scale: f64) => scale = Some(scale);
-        /// Sets the mask.
-        with_mask(mask: &'a Tensor) => mask = Some(mask);
-        /// Sets the mask of the keys.
-        with_key_mask(key_mask: &'a Tensor) => key_mask = Some(key_mask);
-        /// Sets the limit of the scores.
-        with_softcap(c: f64) => softcap = Some(c);
-        /// Sets the positions of the input for the rotary embedding.
-        with_positions(positions: &'a Tensor) => positions = Some(positions);
-        /// Sets the rotary embedding.
-        with_rope(rope: &'a Rope) => rope = Some(rope);
-        /// Sets the cache.
-        with_cache(cache: &'a mut KvCache) => cache = Some(cache);
     }
 
     /// Runs `body` with these options; an error reverts the cache.

@@ -15,40 +15,20 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use teeny_core::context::enter;
-use teeny_core::setters;
+use teeny_core::options;
 use teeny_core::{Error, Result};
 use worker::{Command, Job};
 
-/// How long the ranks of [`Mpi`] wait for each other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct MpiOptions {
-    /// A rank that gives no sign of life for this long has failed; 60 s. Each process answers from
-    /// its communication thread, also while it computes.
-    pub timeout: Duration,
-    /// A rank that is alive and yet does not take part in an operation for this long has failed;
-    /// 30 min.
-    pub busy_timeout: Duration,
-}
-
-impl Default for MpiOptions {
-    fn default() -> MpiOptions {
-        let minute = Duration::from_secs(60);
-        MpiOptions { timeout: minute, busy_timeout: 30 * minute }
-    }
-}
-
-impl MpiOptions {
-    /// The defaults.
-    pub fn new() -> MpiOptions {
-        MpiOptions::default()
-    }
-
-    setters! {
-        /// Sets [`MpiOptions::timeout`].
-        with_timeout(timeout: Duration) => timeout = timeout;
-        /// Sets [`MpiOptions::busy_timeout`].
-        with_busy_timeout(timeout: Duration) => busy_timeout = timeout;
+options! {
+    /// How long the ranks of [`Mpi`] wait for each other.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct MpiOptions {
+        /// A rank that gives no sign of life for this long has failed; 60 s. Each process answers
+        /// from its communication thread, also while it computes.
+        timeout: Duration = Duration::from_secs(60), with_timeout;
+        /// A rank that is alive and yet does not take part in an operation for this long has
+        /// failed; 30 min.
+        busy_timeout: Duration = Duration::from_secs(30 * 60), with_busy_timeout;
     }
 }
 

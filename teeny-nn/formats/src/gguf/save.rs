@@ -6,34 +6,24 @@ use crate::element_type::ElementType;
 use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::context::enter;
-use teeny_core::{DType, DeviceRef, Error, QuantTensor, Result, Tensor, ToDevice};
+use teeny_core::{DType, DeviceRef, Error, QuantTensor, Result, Tensor, ToDevice, options};
 
-/// The types of the tensors of a GGUF file that [`save`] writes.
-///
-/// Matrices whose rows are not whole blocks of their type get [`teeny_core::QuantType::fitting`].
-/// Vectors are not quantised.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct WriteOptions {
-    /// The type of matrices, except of positions; none keeps the type of each.
-    pub matrices: Option<ElementType>,
-    /// The types of tensors whose names contain a text, such as `output` or `blk.0.`. The last one
-    /// whose text a name contains counts.
-    pub tensors: Vec<(String, ElementType)>,
+options! {
+    /// The types of the tensors of a GGUF file that [`save`] writes.
+    ///
+    /// Matrices whose rows are not whole blocks of their type get
+    /// [`teeny_core::QuantType::fitting`]. Vectors are not quantised.
+    #[derive(Clone, Debug)]
+    pub struct WriteOptions {
+        /// The type of matrices, except of positions; none keeps the type of each.
+        matrices: Option<ElementType> = None, with_matrices(ElementType);
+        /// The types of tensors whose names contain a text, such as `output` or `blk.0.`. The last
+        /// one whose text a name contains counts.
+        tensors: Vec<(String, ElementType)> = Vec::new(), with_tensors;
+    }
 }
 
 impl WriteOptions {
-    /// The defaults: each tensor keeps its type.
-    pub fn new() -> WriteOptions {
-        WriteOptions::default()
-    }
-
-    /// Sets the type of matrices.
-    pub fn with_matrices(mut self, of: ElementType) -> WriteOptions {
-        self.matrices = Some(of);
-        self
-    }
-
     /// Adds a type of tensors whose names contain `part`.
     pub fn with_tensor(mut self, part: &str, of: ElementType) -> WriteOptions {
         self.tensors.push((part.to_string(), of));
