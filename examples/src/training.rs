@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use teeny_core::{Result, Tensor, file::replace};
-use teeny_formats::{Archive, State, write};
+use teeny_formats::{SafeTensors, State, write};
 use teeny_nn::Store;
 use teeny_nn::state::Stateful;
 use teeny_nn::train::{self, RunOptions, RunRanks};
@@ -172,7 +172,7 @@ impl Common {
     pub fn load(&self, store: &Store) -> Result<()> {
         let Some(path) = &self.load else { return Ok(()) };
         if self.ranks().is_split() {
-            let file = Archive::open(path)?;
+            let file = SafeTensors::open(path)?;
             let mut state = State::default();
             for name in file.entries().keys() {
                 state.tensors.insert(name.clone(), file.tensor(name, store.device())?);

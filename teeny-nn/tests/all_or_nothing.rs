@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_autograd::{Autograd, Grad, Gradients};
 use teeny_core::wrappers::{Faulty, Lasting, Request};
 use teeny_core::{DType, DeviceRef, ErrorKind, Reference, Result, Tensor, ToDevice, random};
-use teeny_formats::{Archive, Mapping, State};
+use teeny_formats::{Mapping, SafeTensors, State};
 use teeny_nn::attention::KvCache;
 use teeny_nn::norm::{GroupNorm, InstanceNorm, InstanceNormOptions};
 use teeny_nn::optim::{
@@ -291,7 +291,7 @@ fn loading_restoring_and_setting() {
         t.store.load_from(&transposed(&saved.store), &mapping())
     });
     all_or_nothing("archive.tensor", other, Training::state, |t| {
-        Archive::open(&weights)?.tensor("a.weight", t.store.device())
+        SafeTensors::open(&weights)?.tensor("a.weight", t.store.device())
     });
     for part in ["model", "optimizer"] {
         all_or_nothing("checkpoint.restore", other, Training::state, |t| {

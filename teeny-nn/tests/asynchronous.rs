@@ -5,7 +5,7 @@ use crate::awaited::{Awaited, run};
 use std::collections::BTreeMap;
 use teeny_autograd::Autograd;
 use teeny_core::{DType, DeviceRef, ErrorKind, Key, Lazy, Reference, Result, Tensor, random};
-use teeny_formats::{Archive, State};
+use teeny_formats::{SafeTensors, State};
 use teeny_nn::optim::{Adam, AdamW, LossScale, Optimizer, Sgd, clip_grad_norm_async};
 use teeny_nn::prelude::*;
 use teeny_nn::state::{Checkpoint, Position, Random, Stateful};
@@ -127,7 +127,7 @@ fn a_checkpoint_of_bytes_is_that_of_a_file() {
     for length in [0, 7, 8, 100] {
         assert!(Checkpoint::from_bytes(&file[..length], &device).is_err());
     }
-    let error = Archive::from_bytes(*b"PK\x03\x04 and so on").unwrap_err().to_string();
+    let error = SafeTensors::from_bytes(*b"PK\x03\x04 and so on").unwrap_err().to_string();
     assert!(error.contains("a zip archive"), "{error}");
 }
 
@@ -139,7 +139,7 @@ fn the_counter_of_a_batch_norm_has_64_bits_in_files_and_32_on_the_device() {
     let _ = norm.forward(&Tensor::ones((4, 3), DType::F32, &device).unwrap()).unwrap();
     let counter = store.get("bn.num_batches_tracked").unwrap();
     assert_eq!(counter.value().item::<i32>().unwrap(), 1);
-    let archive = Archive::from_bytes(store.to_bytes().unwrap()).unwrap();
+    let archive = SafeTensors::from_bytes(store.to_bytes().unwrap()).unwrap();
     let stored = archive.tensor("bn.num_batches_tracked", &device).unwrap(); // ()
     assert_eq!(stored.item::<i64>().unwrap(), 1);
     // from a file, and from a state with 64 bits, as a reader of another format returns it

@@ -7,7 +7,7 @@ use crate::common::*;
 use crate::files::*;
 use std::fs;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor};
-use teeny_formats::{Archive, Gguf, npz, pt};
+use teeny_formats::{Gguf, SafeTensors, npz, pt};
 use teeny_nn::data::idx;
 use teeny_nn::state::Checkpoint;
 use teeny_nn::train::Log;
@@ -111,7 +111,7 @@ fn damaged_safetensors_files_are_errors() {
     .unwrap();
     fuzz("safetensors", &good, 4000, |bytes| {
         fs::write(&path, bytes).unwrap();
-        let archive = Archive::open(&path)?;
+        let archive = SafeTensors::open(&path)?;
         archive.entries().keys().try_for_each(|name| archive.tensor(name, &device).map(|_| ()))
     });
 }

@@ -6,7 +6,7 @@ use crate::files::*;
 use std::fs;
 use std::path::Path;
 use teeny_core::{Error, Reference, Result, Tensor};
-use teeny_formats::{Archive, npz, pt};
+use teeny_formats::{SafeTensors, npz, pt};
 use teeny_nn::data::idx;
 use teeny_nn::state::Checkpoint;
 use teeny_nn::train::Log;
@@ -51,7 +51,7 @@ fn a_wrong_header_of_20_megabytes_takes_little_memory() {
     for header in headers {
         fs::write(&path, safetensors(&header, &[])).unwrap();
         let most = 12 * header.len() + (1 << 20);
-        let file = |path: &Path| refused(most, || Archive::open(path));
+        let file = |path: &Path| refused(most, || SafeTensors::open(path));
         assert!(file(&path).starts_with("load \""));
         refused(most, || Checkpoint::load(&path, Reference::new()));
     }
@@ -62,7 +62,7 @@ fn keys_that_come_twice_and_metadata_that_are_not_text_are_refused() {
     let entry =
         |end: usize| format!("{{\"dtype\":\"U8\",\"shape\":[{end}],\"data_offsets\":[0,{end}]}}");
     let refusal =
-        |header: &str| refused(1 << 20, || Archive::from_bytes(safetensors(header, &[7, 7])));
+        |header: &str| refused(1 << 20, || SafeTensors::from_bytes(safetensors(header, &[7, 7])));
     let text = refusal(&format!("{{\"a\":{},\"\\u0061\":{}}}", entry(2), entry(2)));
     assert!(text.contains("two members are called \"a\""), "{text}");
     let twice = "{\"dtype\":\"U8\",\"shape\":[2],\"shape\":[2],\"data_offsets\":[0,2]}";
@@ -253,7 +253,7 @@ fn a_line_of_a_log_with_a_million_values_takes_little_memory() {
 #[test]
 fn errors_do_not_quote_long_names() {
     let long = "x".repeat(1_000_000);
-    let archive = Archive::from_bytes(safetensors(
+    let archive = SafeTensors::from_bytes(safetensors(
         &format!("{{\"{long}\":{{\"dtype\":\"{long}\",\"shape\":[],\"data_offsets\":[0,2]}}}}"),
         &[7, 7],
     ))

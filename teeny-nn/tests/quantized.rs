@@ -4,7 +4,7 @@ use crate::common::*;
 use teeny_autograd::{Autograd, Grad, no_grad};
 use teeny_core::wrappers::{Span, Trace};
 use teeny_core::{DType, DeviceRef, Lazy, QuantType, Result, Tensor, random};
-use teeny_formats::{Archive, Mapping};
+use teeny_formats::{Mapping, SafeTensors};
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::state::Checkpoint;
 use teeny_nn::transformer::{
@@ -178,7 +178,7 @@ fn files_keep_blocks_and_know_their_types() -> Result<()> {
     let (store, linear) = make(Some(QuantType::Q4_0), 6)?;
     let on = |linear: &Linear| linear.forward(&x.to(linear.weight.value().device())?);
     let bytes = store.to_bytes()?;
-    let file = Archive::from_bytes(bytes.clone())?;
+    let file = SafeTensors::from_bytes(bytes.clone())?;
     assert_eq!(file.metadata()["quantized.fc.weight"], "(10, 64) Q4_0");
     let (same, other) = make(Some(QuantType::Q4_0), 7)?;
     same.load_bytes(bytes.clone())?;

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Write};
 use teeny_core::file::replace;
 use teeny_core::{DType, Tensor};
-use teeny_formats::{Archive, Mapping, write};
+use teeny_formats::{Mapping, SafeTensors, write};
 use teeny_nn::{Init, Linear, Store};
 
 fn model(outputs: usize) -> Store {
@@ -30,7 +30,7 @@ fn a_saved_model_loads_bit_for_bit() {
     loaded.load(&path).unwrap();
     assert_eq!(bits(&saved), bits(&loaded));
     assert_eq!(folder.files(), ["mlp.safetensors"]);
-    let archive = Archive::open(&path).unwrap();
+    let archive = SafeTensors::open(&path).unwrap();
     assert_eq!(
         archive.entries().keys().collect::<Vec<_>>(),
         ["fc1.bias", "fc1.weight", "fc2.bias", "fc2.weight"]
@@ -56,7 +56,7 @@ fn every_type_and_shape_survives() {
     }
     let metadata = BTreeMap::from([("epoch".to_string(), "3".to_string())]);
     replace(&path, |writer| write(writer, &tensors, &metadata)).unwrap();
-    let archive = Archive::open(&path).unwrap();
+    let archive = SafeTensors::open(&path).unwrap();
     assert_eq!(archive.metadata(), &metadata);
     assert_eq!(archive.entries().len(), tensors.len());
     for (name, want) in &tensors {
@@ -85,7 +85,7 @@ fn a_file_of_the_reference_implementation_loads() {
     let view =
         safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![3], &data).unwrap();
     fs::write(&path, safetensors::serialize([("w", view)], None).unwrap()).unwrap();
-    let w = Archive::open(&path).unwrap().tensor("w", device()).unwrap();
+    let w = SafeTensors::open(&path).unwrap().tensor("w", device()).unwrap();
     assert_eq!(w.to_vec::<f32>().unwrap(), [1.5, -2.0, 3.0]);
 }
 
@@ -99,7 +99,7 @@ fn threads_read_one_open_archive_at_the_same_time() {
     };
     let tensors: Vec<_> = (0..40).map(tensor).collect(); // (64 + i,)
     replace(&path, |writer| write(writer, &tensors, &BTreeMap::new())).unwrap();
-    let archive = Archive::open(&path).unwrap();
+    let archive = SafeTensors::open(&path).unwrap();
     let is_wrong = |i: &usize| {
         let x = archive.tensor(&format!("t{i}"), &device).unwrap();
         x.to_vec::<f32>().unwrap() != vec![*i as f32; 64 + i]
@@ -147,7 +147,7 @@ fn what_does_not_fit_changes_nothing_and_is_named() {
     assert!(error.contains("fc1.weight is (3, 4), but should be (4, 3)"), "{error}");
     assert!(error.contains("help: the transpose of fc1.weight would fit"), "{error}");
     let mapping = Mapping::new().transpose("fc1.weight").strict(false);
-    exchanged.load_from(&Archive::open(&path).unwrap(), &mapping).unwrap();
+    exchanged.load_from(&SafeTensors::open(&path).unwrap(), &mapping).unwrap();
 
     // all differences in one error
     let other = Store::new(device());
@@ -179,7 +179,7 @@ fn an_unsound_file_is_an_error_wherever_it_is_cut_or_changed() {
     let header = u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
     let refuse = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
-        Archive::open(&path).unwrap_err().to_string()
+        SafeTensors::open(&path).unwrap_err().to_string()
     };
     for n in (0..good.len()).step_by(7) {
         assert!(refuse(&good[..n]).starts_with("load "), "cut to {n} bytes");

@@ -11,7 +11,7 @@ use std::time::Instant;
 use teeny_autograd::no_grad;
 use teeny_core::random::Key;
 use teeny_core::{DType, Error, Result, Tensor};
-use teeny_formats::{Archive, Mapping};
+use teeny_formats::{Mapping, SafeTensors};
 use teeny_nn::transformer::CausalLm;
 use teeny_nn::{CachedLm, Gpt, GptConfig, Path, Store};
 use teeny_text::{Bpe, ByteTokenizer, DecodeStream, Sampler, Tokenizer};
@@ -74,7 +74,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let make = |root: &Path| Gpt::new(root, options.config);
     let gpt = match &common.load {
         Some(path) => {
-            let file = Arc::new(Archive::open(path)?);
+            let file = Arc::new(SafeTensors::open(path)?);
             let (gpt, report) = store.build_from(file, &Mapping::gpt2(), make)?;
             println!("loaded  {} tensors from {}", report.loaded.len(), path.display());
             gpt

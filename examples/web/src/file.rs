@@ -11,7 +11,7 @@ use flate2::Crc;
 use std::ops::Range;
 use teeny_core::Reference;
 use teeny_core::file::quoted;
-use teeny_formats::Archive;
+use teeny_formats::SafeTensors;
 use teeny_nn::prelude::*;
 
 /// The metadata entry, before it is [`seal`]ed: eight hexadecimal digits.
@@ -69,7 +69,7 @@ fn checksum(file: &[u8], digits: &Range<usize>) -> String {
 }
 
 fn require_finite(file: &[u8]) -> Result<()> {
-    let archive = Archive::from_bytes(file)?;
+    let archive = SafeTensors::from_bytes(file)?;
     let host = Reference::new();
     for name in archive.entries().keys() {
         let tensor = archive.tensor(name, &host)?;

@@ -81,7 +81,7 @@ impl BlockLayers for TensorParallel {
         Ok([self.columns(qkv)?.linear, self.rows(out)?.linear])
     }
 
-    fn perceptron(&self, up: BlockLinear, down: BlockLinear) -> Result<[Box<dyn Module>; 2]> {
+    fn mlp(&self, up: BlockLinear, down: BlockLinear) -> Result<[Box<dyn Module>; 2]> {
         Ok([Box::new(self.columns(up)?), Box::new(self.rows(down)?)])
     }
 }

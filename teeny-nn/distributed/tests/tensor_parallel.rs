@@ -6,7 +6,7 @@ use teeny_autograd::{Grad, Gradients};
 use teeny_core::random::{self, with_seed};
 use teeny_core::{DType, IntoShape, Result, Tensor};
 use teeny_distributed::{ColumnParallelLinear, Communicator, RowParallelLinear, TensorParallel};
-use teeny_formats::{Archive, Mapping, State};
+use teeny_formats::{Mapping, SafeTensors, State};
 use teeny_nn::attention::{AttentionOptions, MultiheadAttentionOptions};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
@@ -314,7 +314,7 @@ fn files_have_whole_parameters() {
         on_ranks(ranks, 2, |comm, parallel| {
             let own = Store::with_dtype(device(), DType::F64);
             let gpt = parallel.gpt(&own.root(), config)?;
-            let file = Archive::open(&plain)?;
+            let file = SafeTensors::open(&plain)?;
             for i in 0..2 {
                 own.all().iter().try_for_each(|p| p.set(&p.value().mul(0.0)?))?;
                 let report = match i {
@@ -325,7 +325,7 @@ fn files_have_whole_parameters() {
                 close("logits", &gpt.logits(&batch(0).0)?, &logits, 1e-12);
             }
             // a model of this rank's own file draws no weights either
-            let part = Arc::new(Archive::from_bytes(own.to_bytes()?)?);
+            let part = Arc::new(SafeTensors::from_bytes(own.to_bytes()?)?);
             let again = Store::with_dtype(device(), DType::F64);
             let (gpt, _) =
                 again.build_from(part, &Mapping::new(), |root| parallel.gpt(root, config))?;

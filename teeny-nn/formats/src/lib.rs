@@ -1,7 +1,7 @@
 //! Files of tensors: what training writes, and what other libraries write and read.
 //!
 //! ```text
-//! Archive, write                 safetensors files                        archive
+//! SafeTensors, write                 safetensors files                        archive
 //! Gguf                           GGUF files, of plain or quantised tensors   gguf/
 //! npz::read, write               NumPy's .npz archives                    npz, zip
 //! pt::read                       PyTorch's .pt files, read as data only   pt, pickle, zip
@@ -18,7 +18,7 @@
 //! The crate knows no layers: `teeny-nn` loads a `TensorSource` into its `Store`.
 #![forbid(unsafe_code)]
 
-mod archive;
+mod safetensors;
 pub mod config;
 mod element_type;
 mod file_kind;
@@ -37,11 +37,11 @@ mod state;
 mod weights;
 mod zip;
 
-pub use archive::{Archive, COUNTER, Entry, write, write_async};
+pub use safetensors::{COUNTER, Entry, SafeTensors, write, write_async};
 pub use gguf::Gguf;
 pub use key_mismatch::KeyMismatch;
 pub use mapped::{Index, Mapped, Recipe};
 pub use mapping::{Mapping, Target};
 pub use source::TensorSource;
 pub use state::State;
-pub use weights::{Weights, found, is_gguf, open_weights};
+pub use weights::{Weights, is_gguf, open_weights, resolve_path};

@@ -2,7 +2,7 @@
 
 use super::archive::is_counter;
 use super::element_type::ElementType;
-use super::{Archive, State};
+use super::{SafeTensors, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use teeny_core::{DType, DeviceRef, Error, QuantTensor, Reference, Result, Tensor};
@@ -79,9 +79,9 @@ macro_rules! pointer {
 pointer!(&T);
 pointer!(Arc<T>);
 
-impl TensorSource for Archive {
+impl TensorSource for SafeTensors {
     fn label(&self) -> String {
-        Archive::label(self)
+        SafeTensors::label(self)
     }
 
     fn shapes(&self) -> Vec<(String, Vec<usize>)> {
@@ -97,7 +97,7 @@ impl TensorSource for Archive {
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {
-        refused(Archive::unreadable(self))
+        refused(SafeTensors::unreadable(self))
     }
 }
 

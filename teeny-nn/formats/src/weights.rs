@@ -9,7 +9,7 @@
 //! ```
 
 use super::element_type::ElementType;
-use super::{Archive, Gguf, TensorSource, file_kind, pt};
+use super::{Gguf, SafeTensors, TensorSource, file_kind, pt};
 use crate::json::Json;
 use crate::names::{listed, loading, of_file};
 use std::collections::{BTreeMap, HashSet};
@@ -56,14 +56,14 @@ const FILES: [&str; 4] = [
 #[track_caller]
 pub fn open_weights(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Weights> {
     let _op = enter("open_weights");
-    open(&found(path.as_ref())?, &device.to_device(), true)
+    open(&resolve_path(path.as_ref())?, &device.to_device(), true)
 }
 
 /// `path` if it exists, otherwise the folder of the model of this name in the cache of the hub.
 ///
 /// # Errors
 /// If there is neither.
-pub fn found(path: &Path) -> Result<PathBuf> {
+pub fn resolve_path(path: &Path) -> Result<PathBuf> {
     if path.exists() {
         return Ok(path.to_path_buf());
     }
@@ -93,11 +93,11 @@ fn open(path: &Path, device: &DeviceRef, may_be_index: bool) -> Result<Weights> 
     let _ = File::open(path).and_then(|file| file.take(9).read_to_end(&mut first));
     Ok(match &first[..] {
         // safetensors: the size of a header of less than 4 GB, and the header
-        [_, _, _, _, 0, 0, 0, 0, b'{'] => Arc::new(Archive::open(path)?),
+        [_, _, _, _, 0, 0, 0, 0, b'{'] => Arc::new(SafeTensors::open(path)?),
         [b'G', b'G', b'U', b'F', ..] => Arc::new(Gguf::open(path)?),
         [b'P', b'K', 3, 4, ..] | [0x80, 2, ..] => Arc::new(pt::read(path, device)?),
-        [b'{', ..] if may_be_index => Arc::new(Parts::open(path, device)?),
-        _ => Arc::new(Archive::open(path)?),
+        [b'{', ..] if may_be_index => Arc::new(ShardedWeights::open(path, device)?),
+        _ => Arc::new(SafeTensors::open(path)?),
     })
 }
 
@@ -179,22 +179,25 @@ fn shown(path: &Path) -> String {
 }
 
 /// A model whose tensors are in several files, and the index that says which.
-struct Parts {
+struct ShardedWeights {
     label: String,
     files: Vec<Weights>,
     /// The file of each tensor.
     places: BTreeMap<String, usize>,
 }
 
-impl Parts {
-    fn open(index: &Path, device: &DeviceRef) -> Result<Parts> {
+impl ShardedWeights {
+    fn open(index: &Path, device: &DeviceRef) -> Result<ShardedWeights> {
         let named = |error: Error| of_file(error, loading(index));
         let (names, places) = named_files(index).map_err(named)?;
         let folder = index.parent().unwrap_or(Path::new(""));
         // the error of a file names it
         let opened = names.iter().map(|name| open(&folder.join(name), device, false));
-        let parts =
-            Parts { label: loading(index), files: opened.collect::<Result<Vec<_>>>()?, places };
+        let parts = ShardedWeights {
+            label: loading(index),
+            files: opened.collect::<Result<Vec<_>>>()?,
+            places,
+        };
         let mut known: HashSet<String> = parts.shapes().into_iter().map(|(name, _)| name).collect();
         known.extend(parts.unreadable().into_iter().map(|(name, _)| name));
         match parts.places.iter().find(|(tensor, _)| !known.contains(*tensor)) {
@@ -241,7 +244,7 @@ fn named_files(index: &Path) -> Result<(Vec<String>, BTreeMap<String, usize>)> {
     Ok((names, places))
 }
 
-impl TensorSource for Parts {
+impl TensorSource for ShardedWeights {
     fn label(&self) -> String {
         self.label.clone()
     }

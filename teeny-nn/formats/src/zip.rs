@@ -156,7 +156,7 @@ pub(super) fn not_an_archive(bytes: &[u8], error: Error, wanted: &str) -> Error 
     let safetensors = bytes.get(8) == Some(&b'{') && bytes.len() as u64 > u64_at(bytes, 0);
     if safetensors {
         return Error::format(format!("this is a safetensors file, not {wanted}"))
-            .help("store.load(path), or Archive::open(path)");
+            .help("store.load(path), or SafeTensors::open(path)");
     }
     file_kind::other_kind(bytes, wanted).filter(|_| !zip).unwrap_or(error)
 }

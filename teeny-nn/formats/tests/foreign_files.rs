@@ -4,7 +4,7 @@ use crate::common::{Folder, device};
 use std::fs;
 use std::path::Path;
 use teeny_core::{Error, Result, Tensor};
-use teeny_formats::{Archive, Mapping, State, TensorSource, npz, pt};
+use teeny_formats::{Mapping, SafeTensors, State, TensorSource, npz, pt};
 use teeny_nn::state::Checkpoint;
 use teeny_nn::{Linear, Store};
 
@@ -12,7 +12,7 @@ type Reader = fn(&Path) -> Result<()>;
 
 const READERS: [(&str, Reader); 5] = [
     ("store.load", |path| Store::new(device()).load(path)),
-    ("archive", |path| Archive::open(path).map(drop)),
+    ("archive", |path| SafeTensors::open(path).map(drop)),
     ("checkpoint", |path| Checkpoint::load(path, device()).map(drop)),
     ("npz", |path| npz::read(path, device()).map(drop)),
     ("pt", |path| pt::read(path, device()).map(drop)),
@@ -93,7 +93,7 @@ fn an_archive_opened_by_the_wrong_reader() {
     }
     let text = fs::read(&weights).unwrap();
     fs::write(&weights, &text[..text.len() - 1]).unwrap();
-    says(Archive::open(&weights).unwrap_err(), &weights, &["truncated"]);
+    says(SafeTensors::open(&weights).unwrap_err(), &weights, &["truncated"]);
 }
 
 #[test]

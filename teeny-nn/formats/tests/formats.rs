@@ -4,7 +4,7 @@ use crate::common::*;
 use serde_json::Value;
 use std::path::PathBuf;
 use teeny_core::{DType, Tensor};
-use teeny_formats::{Archive, Mapping, State, TensorSource, npz, open_weights, pt};
+use teeny_formats::{Mapping, SafeTensors, State, TensorSource, npz, open_weights, pt};
 use teeny_nn::{Init, Linear, Store};
 
 fn golden(name: &str) -> PathBuf {
@@ -27,7 +27,7 @@ fn a_state_dict_of_pytorch_reads_bit_for_bit_from_pt_and_safetensors() {
     let want = content();
     let want = want["state_dict"].as_object().unwrap();
     let state = pt::read(golden("state_dict.pt"), device()).unwrap();
-    let archive = Archive::open(golden("state_dict.safetensors")).unwrap();
+    let archive = SafeTensors::open(golden("state_dict.safetensors")).unwrap();
     assert_eq!((state.tensors.len(), archive.entries().len()), (want.len(), want.len()));
     for (name, tensor) in want {
         assert_same(&state.tensors[name], tensor);

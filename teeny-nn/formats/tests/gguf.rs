@@ -5,7 +5,7 @@ use crate::files::gguf as file;
 use std::fs;
 use teeny_core::{DType, QuantType, Reference, Tensor};
 use teeny_formats::gguf::{ElementType, Value, Writer};
-use teeny_formats::{Archive, Gguf, Mapping, TensorSource};
+use teeny_formats::{Gguf, Mapping, SafeTensors, TensorSource};
 use teeny_nn::{Init, Linear, LinearOptions, Store};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/types.gguf");
@@ -179,7 +179,7 @@ fn wrong_files_say_what_is_wrong() {
     says(key(&[], 13), &["unknown type 13"]);
     says(key(&[&9u32.to_le_bytes()[..], &u64::MAX.to_le_bytes()].concat(), 9), &["truncated"]);
     says(b"PK\x03\x04....".to_vec(), &["a zip archive, not a GGUF file"]);
-    let text = Archive::open(PATH).map(drop).unwrap_err().to_string();
+    let text = SafeTensors::open(PATH).map(drop).unwrap_err().to_string();
     assert!(text.contains("Gguf::open"), "{text}");
     let x = Tensor::ones((2,), DType::F32, Reference::new()).unwrap();
     let mut other = Vec::new();

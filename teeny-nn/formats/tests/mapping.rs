@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use teeny_core::{DType, DeviceRef, Result, Tensor, random};
-use teeny_formats::{Archive, Mapping, State, TensorSource};
+use teeny_formats::{Mapping, SafeTensors, State, TensorSource};
 use teeny_nn::state::Stateful;
 use teeny_nn::transformer::{Gpt, GptConfig};
 use teeny_nn::{Embedding, EmbeddingOptions, Init, Linear, LinearOptions, Store};
@@ -156,12 +156,12 @@ fn gpt() -> GptConfig {
 }
 
 /// A file with the weights of a model in the names and layout of Hugging Face.
-fn gpt2_file(folder: &Folder) -> (Store, Archive) {
+fn gpt2_file(folder: &Folder) -> (Store, SafeTensors) {
     let store = Store::new(cpu());
     Gpt::new(&store.root(), gpt()).unwrap();
     let path = folder.0.join("model.safetensors");
     store.save_as(&path, &Mapping::gpt2()).unwrap();
-    (store, Archive::open(path).unwrap())
+    (store, SafeTensors::open(path).unwrap())
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_model_of_a_file_draws_no_random_numbers_and_has_the_dtype_of_its_store() ->
     Embedding::with_options(&saved.at("e"), 4, 2, options)?;
     // the generator of this thread: other tests draw from the process's generator
     let next = |store: &Store| -> Result<_> {
-        let file = Arc::new(Archive::from_bytes(saved.to_bytes()?)?);
+        let file = Arc::new(SafeTensors::from_bytes(saved.to_bytes()?)?);
         store.build_from(file, &Mapping::new(), |root| {
             Embedding::with_options(&root.at("e"), 4, 2, options)
         })?;
@@ -277,7 +277,7 @@ fn what_would_not_be_read_back_is_not_saved() {
     // if two rules make a name, the first is inverted
     let mapping = Mapping::new().rename("aux.*", "head.*").rename("bert.*", "*");
     store.save_as(&path, &mapping).unwrap();
-    let names = all(&Archive::open(&path).unwrap()).into_keys().collect::<Vec<_>>();
+    let names = all(&SafeTensors::open(&path).unwrap()).into_keys().collect::<Vec<_>>();
     assert_eq!(names, ["aux.w", "bert.h.0.attn.bias"]);
 }
 
@@ -304,7 +304,7 @@ fn several_threads_read_one_archive() -> Result<()> {
     store.load_from(&state, &Mapping::new())?;
     let path = folder.0.join("m.safetensors");
     store.save(&path)?;
-    let (file, want) = (Archive::open(path)?, store.state()?);
+    let (file, want) = (SafeTensors::open(path)?, store.state()?);
     std::thread::scope(|scope| {
         for first in 0..4 {
             let (file, want) = (&file, &want);

@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::files::{archive, zip};
 use std::fs;
 use teeny_core::{DType, Error, ErrorKind, Result, Tensor};
-use teeny_formats::{Archive, Mapping, TensorSource, npz, pt};
+use teeny_formats::{Mapping, SafeTensors, TensorSource, npz, pt};
 use teeny_nn::state::Checkpoint;
 use teeny_nn::{Init, Store};
 
@@ -47,7 +47,7 @@ fn a_tensor_of_8_bit_or_complex_numbers_in_safetensors() {
         let w = [1.0f32, 2.0].map(f32::to_le_bytes).concat();
         let bytes =
             [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &w, &vec![0; size]].concat();
-        let archive = Archive::from_bytes(bytes.clone()).unwrap();
+        let archive = SafeTensors::from_bytes(bytes.clone()).unwrap();
         assert_eq!(archive.entries().keys().collect::<Vec<_>>(), ["w"]);
         assert_eq!(archive.unreadable().keys().collect::<Vec<_>>(), ["scale"]);
         assert_eq!(values(&archive.tensor("w", device()).unwrap()), [1.0, 2.0]);

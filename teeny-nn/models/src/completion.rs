@@ -87,9 +87,9 @@ impl Decoder {
         mut on_text: impl FnMut(usize, &str) -> ControlFlow<()>,
     ) -> Result<Vec<Completion>> {
         let _op = enter("complete_each");
-        let visible = Visible(self.tokenizer()?);
+        let visible = SkipSpecialTokens(self.tokenizer()?);
         let mut texts: Vec<_> =
-            configs.iter().map(|config| NewText::new(&visible, config)).collect();
+            configs.iter().map(|config| StreamingDetokenizer::new(&visible, config)).collect();
         let of_tokens: Vec<_> = configs.iter().map(without_stops).collect();
         let generated = self.generate_each(prompts, &of_tokens, &mut |i, token| {
             texts[i].push(token, &mut |piece| on_text(i, piece))
@@ -110,8 +110,8 @@ fn completed(
     config: &GenerationConfig,
     mut on_text: impl FnMut(&str) -> ControlFlow<()>,
 ) -> Result<Completion> {
-    let visible = Visible(tokenizer);
-    let mut text = NewText::new(&visible, config);
+    let visible = SkipSpecialTokens(tokenizer);
+    let mut text = StreamingDetokenizer::new(&visible, config);
     let generated = session.generate(prompt, &without_stops(config), |token| {
         text.push(token, &mut |piece| match piece {
             "" => ControlFlow::Continue(()),
@@ -121,28 +121,38 @@ fn completed(
     text.finish(prompt.len(), generated, &mut on_text)
 }
 
-/// `config` for tokens, whose texts [`NewText`] compares with the stop strings.
+/// `config` for tokens, whose texts [`StreamingDetokenizer`] compares with the stop strings.
 fn without_stops(config: &GenerationConfig) -> GenerationConfig {
     GenerationConfig { stop_strings: Vec::new(), ..config.clone() }
 }
 
 /// A text that grows by tokens.
-struct NewText<'a> {
+struct StreamingDetokenizer<'a> {
     tokenizer: &'a PretrainedTokenizer,
     config: &'a GenerationConfig,
-    pieces: Pieces<'a>,
+    pieces: StopStringMatcher<'a>,
     text: String,
     /// Whether a stop string followed.
     met: bool,
     failed: Option<Error>,
 }
 
-impl<'a> NewText<'a> {
-    fn new(visible: &'a Visible<'a>, config: &'a GenerationConfig) -> NewText<'a> {
+impl<'a> StreamingDetokenizer<'a> {
+    fn new(
+        visible: &'a SkipSpecialTokens<'a>,
+        config: &'a GenerationConfig,
+    ) -> StreamingDetokenizer<'a> {
         let (stream, stops) = (DecodeStream::new(visible), &config.stop_strings[..]);
-        let pieces = Pieces { stream, held: String::new(), stops };
+        let pieces = StopStringMatcher { stream, held: String::new(), stops };
         let text = String::new();
-        NewText { tokenizer: visible.0, config, pieces, text, met: false, failed: None }
+        StreamingDetokenizer {
+            tokenizer: visible.0,
+            config,
+            pieces,
+            text,
+            met: false,
+            failed: None,
+        }
     }
 
     /// Adds `token`. `on_text` is called with the text that it completes, unless it ends the text.
@@ -204,9 +214,9 @@ impl<'a> NewText<'a> {
 }
 
 /// A tokenizer whose texts have no special tokens.
-struct Visible<'a>(&'a PretrainedTokenizer);
+struct SkipSpecialTokens<'a>(&'a PretrainedTokenizer);
 
-impl Tokenizer for Visible<'_> {
+impl Tokenizer for SkipSpecialTokens<'_> {
     fn vocab_size(&self) -> usize {
         self.0.vocab_size()
     }
@@ -220,15 +230,15 @@ impl Tokenizer for Visible<'_> {
     }
 }
 
-/// Pieces of text that end where a stop string begins. Text that may be the beginning of one is
+/// StopStringMatcher of text that end where a stop string begins. Text that may be the beginning of one is
 /// held back.
-struct Pieces<'a> {
+struct StopStringMatcher<'a> {
     stream: DecodeStream<'a>,
     held: String,
     stops: &'a [String],
 }
 
-impl Pieces<'_> {
+impl StopStringMatcher<'_> {
     /// The text that `token` completes, and whether a stop string follows it.
     fn push(&mut self, token: u32) -> Result<(String, bool)> {
         self.held += &self.stream.push(token)?;

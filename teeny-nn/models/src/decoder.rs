@@ -1,8 +1,8 @@
 //! [`Decoder`]: a language model of a folder or of a GGUF file.
 
-use super::opened::{Opened, check_heads, located};
+use super::model_files::{ModelFiles, check_heads, resolve_model};
 use super::options::{OpenOptions, open_functions};
-use super::origin::Origin;
+use super::source_folder::SourceFolder;
 use super::{GenerationConfig, GgufModel, decoder_family};
 use crate::lora::LayerNames;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub struct Decoder {
     /// The names of layers in files of Hugging Face.
     pub(super) names: LayerNames,
     /// None for a GGUF file.
-    origin: Option<Origin>,
+    origin: Option<SourceFolder>,
     notes: Vec<String>,
     /// The tokenizer, or why it could not be opened.
     pub(super) tokenizer: Result<PretrainedTokenizer>,
@@ -59,13 +59,14 @@ open_functions! {
 
 impl Decoder {
     fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<Decoder> {
-        let path = located(path)?;
+        let path = resolve_model(path)?;
         let opened = match is_gguf(&path) {
-            true => Opened::gguf(&path, &options.ignored, store.device())?,
-            false => Opened::folder(&path, &options.ignored, store.device())?,
+            true => ModelFiles::gguf(&path, &options.ignored, store.device())?,
+            false => ModelFiles::folder(&path, &options.ignored, store.device())?,
         };
-        let Opened { config, generation, notes, mut sizes, weights, mapping, tokenizer, .. } =
-            opened;
+        let ModelFiles {
+            config, generation, notes, mut sizes, weights, mapping, tokenizer, ..
+        } = opened;
         let weights = options.renamed(weights)?;
         config.check_layers(sizes.n_layer, weights.shapes().len())?;
         check_heads(&sizes, &config, &mapping, &weights)?;
@@ -101,7 +102,8 @@ impl Decoder {
             .build_quantized(weights, &mapping, options.blocks(), make)
             .map_err(|e| config.noted(e))?;
         store.set_training(false);
-        let origin = Origin { folder: path, inside: PathBuf::new(), config, mapping, class: None };
+        let origin =
+            SourceFolder { folder: path, inside: PathBuf::new(), config, mapping, class: None };
         let origin = opened.is_folder.then_some(origin);
         Ok(Decoder {
             store,

@@ -1,10 +1,10 @@
 //! [`Encoder`]: an encoder of a folder, for embeddings.
 
 use super::head::{self, Head, HeadFamily, Task};
-use super::opened::located;
+use super::model_files::resolve_model;
 use super::options::{OpenOptions, open_functions};
-use super::origin::Origin;
 use super::pooling::Pooling;
+use super::source_folder::SourceFolder;
 use super::texts::Texts;
 use super::{encoder_family, gguf_keys};
 use crate::lora::LayerNames;
@@ -50,7 +50,7 @@ pub struct Encoder {
     /// The names of layers in files of Hugging Face.
     pub(super) names: LayerNames,
     /// None for a GGUF file.
-    origin: Option<Origin>,
+    origin: Option<SourceFolder>,
     notes: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ open_functions! {
 
 impl Encoder {
     fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<Encoder> {
-        let path = located(path)?;
+        let path = resolve_model(path)?;
         let file = is_gguf(&path).then(|| Gguf::open(&path)).transpose()?.map(Arc::new);
         let (pooling, folder, config) = match &file {
             Some(file) => {
@@ -148,7 +148,7 @@ impl Encoder {
         names.modules_to_save.extend(new_pooler.then(|| "pooler".to_string()));
         names.unread.extend(unread.then(|| "pooler.dense".to_string()));
         let inside = folder.strip_prefix(&path).unwrap_or(Path::new("")).to_path_buf();
-        let origin = Origin { folder: path, inside, config, mapping: theirs, class };
+        let origin = SourceFolder { folder: path, inside, config, mapping: theirs, class };
         let origin = file.is_none().then_some(origin);
         Ok(Encoder { store, model, pooling, head, texts, names, origin, notes })
     }
@@ -156,7 +156,7 @@ impl Encoder {
     /// Whether the folder or GGUF file `path`, or `ORG/NAME` in the local cache, has an encoder of
     /// a family that this opens.
     pub fn knows(path: impl AsRef<Path>) -> bool {
-        let config = located(path.as_ref()).and_then(|path| match is_gguf(&path) {
+        let config = resolve_model(path.as_ref()).and_then(|path| match is_gguf(&path) {
             true => gguf_keys::encoder_config(&path, &Gguf::open(&path)?),
             false => Config::open(&Pooling::open(&path)?.1),
         });

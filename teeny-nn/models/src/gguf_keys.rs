@@ -1,8 +1,8 @@
 //! A GGUF file as a decoder: its metadata under the keys of `config.json`, and its names.
-//! `describe` makes the metadata of a decoder; `encoder` is the same for encoders.
+//! `header` makes the metadata of a decoder; `encoder` is the same for encoders.
 
-mod describe;
 mod encoder;
+mod header;
 
 use super::family::{family_of, with_names};
 use super::rotary::{FULL, SLIDING};
@@ -20,8 +20,8 @@ use teeny_nn::attention::{RopePairing, RopeScaling};
 use teeny_nn::transformer::{CausalLmConfig, NormKind, Positions};
 use teeny_text::end_tokens;
 
-pub(super) use describe::{Description, describe, differing};
 pub(super) use encoder::{encoder_config, encoder_mapping, pooling};
+pub(super) use header::{GgufHeader, config_diff, to_metadata};
 
 /// The metadata of a file.
 pub(super) type Metadata = BTreeMap<String, Value>;
@@ -289,24 +289,24 @@ pub(super) fn generation(metadata: &Metadata) -> GenerationConfig {
 
 /// Which tensors of a layer a file has one by one.
 #[derive(Clone, Copy)]
-pub(super) struct Apart {
+pub(super) struct SplitProjections {
     /// The projections to queries, keys and values.
     pub qkv: bool,
-    /// The gate of a perceptron.
+    /// The gate of an MLP.
     pub gate: bool,
 }
 
-impl Apart {
+impl SplitProjections {
     /// The layout of a file with these tensors.
-    pub fn of(tensors: &dyn TensorSource) -> Apart {
+    pub fn of(tensors: &dyn TensorSource) -> SplitProjections {
         let shapes = tensors.shapes();
         let has = |name| shapes.iter().any(|(own, _)| own == name);
-        Apart { qkv: has("blk.0.attn_q.weight"), gate: has("blk.0.ffn_gate.weight") }
+        SplitProjections { qkv: has("blk.0.attn_q.weight"), gate: has("blk.0.ffn_gate.weight") }
     }
 }
 
 /// The names and the layout of a GGUF file.
-pub(super) fn mapping(options: &CausalLmConfig, apart: Apart) -> Mapping {
+pub(super) fn mapping(options: &CausalLmConfig, apart: SplitProjections) -> Mapping {
     let [q, kv] = options.widths();
     let names = [
         if apart.qkv { "gguf qkv" } else { "" },

@@ -5,8 +5,8 @@
 //!                                     Llama: rows of queries and keys in other order; Gemma: 1 + w
 //! ```
 
-use super::gguf_keys::{self, Apart, Description, Metadata};
-use super::opened::{Opened, check_heads, located};
+use super::gguf_keys::{self, GgufHeader, Metadata, SplitProjections};
+use super::model_files::{ModelFiles, check_heads, resolve_model};
 use super::texts::templates;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,13 +58,13 @@ impl GgufModel {
     #[track_caller]
     pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<GgufModel> {
         let _op = enter("GgufModel::open");
-        let path = located(path.as_ref())?;
+        let path = resolve_model(path.as_ref())?;
         if teeny_formats::is_gguf(&path) {
             let error = Error::value("this is a GGUF file already").named(loading(&path));
             return Err(error.help("gguf::save writes it with other types"));
         }
         let device = device.to_device();
-        let opened = Opened::folder(&path, &[], &device)?;
+        let opened = ModelFiles::folder(&path, &[], &device)?;
         let weights: Weights = Arc::new(opened.mapping.apply(opened.weights.clone())?);
         check_heads(&opened.sizes, &opened.config, &opened.mapping, &opened.weights)?;
         GgufModel::of(&path, &opened, weights, &device)
@@ -72,12 +72,17 @@ impl GgufModel {
 
     /// The model of the folder `path`, whose parameters are in `store`.
     pub(super) fn of_store(path: &Path, store: &Store) -> Result<GgufModel> {
-        let opened = Opened::folder(path, &[], store.device())?;
+        let opened = ModelFiles::folder(path, &[], store.device())?;
         GgufModel::of(path, &opened, Arc::new(Params(store.clone())), store.device())
     }
 
     /// The model with these parameters, under the names of this crate.
-    fn of(path: &Path, opened: &Opened, params: Weights, device: &DeviceRef) -> Result<GgufModel> {
+    fn of(
+        path: &Path,
+        opened: &ModelFiles,
+        params: Weights,
+        device: &DeviceRef,
+    ) -> Result<GgufModel> {
         let (options, config) = (&opened.sizes, &opened.config);
         config.check_layers(options.n_layer, params.shapes().len())?;
         check_params(options, &params, device).map_err(|e| config.noted(e))?;
@@ -85,10 +90,10 @@ impl GgufModel {
             "mistral" => "llama",
             name => name.trim_end_matches("_text"),
         };
-        let Description { mut metadata, divisors } = gguf_keys::describe(name, options);
+        let GgufHeader { mut metadata, divisors } = gguf_keys::to_metadata(name, options);
         // these have them joined
         let qkv = !["phi3", "gpt2"].contains(&name);
-        let apart = Apart { qkv, gate: qkv && options.gated };
+        let apart = SplitProjections { qkv, gate: qkv && options.gated };
         let mapping = gguf_keys::mapping(options, apart).inverse();
         let mut model = GgufModel {
             metadata: Metadata::new(),
@@ -98,7 +103,7 @@ impl GgufModel {
             has_adjacent_pairs: gguf_keys::has_adjacent_pairs(name),
         };
         let (_, read) = gguf_keys::options(path, &metadata, &model, device)?;
-        let differing = gguf_keys::differing(options, &read);
+        let differing = gguf_keys::config_diff(options, &read);
         if !differing.is_empty() {
             let text =
                 format!("GGUF does not say how this model differs: {}", differing.join(", "));
@@ -261,7 +266,7 @@ fn check_params(options: &CausalLmConfig, params: &Weights, device: &DeviceRef) 
 }
 
 /// Adds the keys of the tokenizer in the folder `path` and of its chat template.
-fn add_tokenizer(path: &Path, opened: &Opened, metadata: &mut Metadata) -> Result<()> {
+fn add_tokenizer(path: &Path, opened: &ModelFiles, metadata: &mut Metadata) -> Result<()> {
     let mut set = |key: &str, value: Value| {
         metadata.insert(format!("tokenizer.{key}"), value);
     };

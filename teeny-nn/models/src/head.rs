@@ -5,7 +5,7 @@
 //!                                                 └── those that the family has ──┘
 //! ```
 
-use super::opened::differ;
+use super::model_files::differ;
 use crate::lora::LayerNames;
 use std::path::Path;
 use teeny_core::{DeviceRef, Error, Result, Tensor};

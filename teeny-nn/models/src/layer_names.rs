@@ -1,7 +1,7 @@
 //! The names of layers in the files of Hugging Face, for adapters.
 
 use super::head::{Head, layer_names};
-use super::origin::Origin;
+use super::source_folder::SourceFolder;
 use super::{Clip, Decoder, Encoder, ImageEncoder};
 use crate::lora::{LayerNames, LoraModel};
 use teeny_nn::store::Store;
@@ -27,6 +27,6 @@ lora_model! {
     Clip: |own| of_origin(&own.origin, None);
 }
 
-fn of_origin(origin: &Origin, head: Option<&Head>) -> LayerNames {
+fn of_origin(origin: &SourceFolder, head: Option<&Head>) -> LayerNames {
     layer_names(origin.mapping.clone(), &origin.folder, head)
 }

@@ -36,13 +36,13 @@ mod gguf_model;
 mod head;
 mod layer_names;
 pub mod lora;
-mod opened;
+mod model_files;
 mod options;
-mod origin;
 mod pooling;
 mod rotary;
 mod samples;
 mod session;
+mod source_folder;
 mod texts;
 mod vision;
 

@@ -104,7 +104,7 @@ macro_rules! open_functions {
             #[track_caller]
             pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
                 let _op = enter(concat!(stringify!($model), "::save"));
-                Origin::of_folder(&self.origin)?.save(&self.store, path.as_ref())
+                SourceFolder::of_folder(&self.origin)?.save(&self.store, path.as_ref())
             }
 
             /// The keys of the model's files that are not known, and so have no effect.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use teeny_autograd::Grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_formats::gguf::WriteOptions;
-use teeny_formats::{Archive, write};
+use teeny_formats::{SafeTensors, write};
 use teeny_models::lora::{LayerNames, Lora, LoraModel, LoraOptions};
 use teeny_models::{Encoder, OpenOptions};
 use teeny_nn::Store;
@@ -154,7 +154,7 @@ fn written_adapters_are_those_that_were_read() -> Result<()> {
         assert_eq!(values(&model.logits(&tokens)?), logits, "{name} {adapter}");
         again.detach()?;
         let [theirs, ours] = [golden(name).join(&adapter), path].map(|folder| {
-            let file = Archive::open(folder.join("adapter_model.safetensors")).unwrap();
+            let file = SafeTensors::open(folder.join("adapter_model.safetensors")).unwrap();
             let names = file.entries().keys();
             // peft adds embeddings that have adapters
             let mut all: Vec<(String, Vec<u8>)> = names
@@ -190,7 +190,7 @@ fn older_files_and_other_prefixes_are_read() -> Result<()> {
             std::fs::remove_file(&path).unwrap();
             std::fs::copy(golden("bert/all.bin"), folder.0.join("adapter_model.bin")).unwrap();
         } else {
-            let file = Archive::open(&path)?;
+            let file = SafeTensors::open(&path)?;
             let renamed = file.entries().keys().map(|name| {
                 let own = name.replace("base_model.model.model.", "base_model.model.");
                 Ok((own, file.tensor(name, device())?))
@@ -258,8 +258,8 @@ fn an_adapter_of_a_part_of_joined_projections_trains_its_bias() -> Result<()> {
     let model = Model::open("llama", &OpenOptions::new())?;
     let want = cases().into_iter().find(|case| case.1 == "lora_only").unwrap();
     let (ids, classes) = inputs(&want.2, model.store().device())?;
-    let theirs = Archive::open(golden("llama/lora_only/adapter_model.safetensors"))?;
-    let base = Archive::open(golden("llama/model.safetensors"))?;
+    let theirs = SafeTensors::open(golden("llama/lora_only/adapter_model.safetensors"))?;
+    let base = SafeTensors::open(golden("llama/model.safetensors"))?;
     let folders = ["q", "zeros"]
         .map(|name| Folder::copy(&format!("lora-part-{name}"), &golden("llama/lora_only")));
     // `own` has the tensors of q; in `all` the tensors of other layers have no effect
@@ -298,7 +298,7 @@ fn an_adapter_of_a_part_of_joined_projections_trains_its_bias() -> Result<()> {
     lora.unmerge()?;
     let saved = Folder::new("lora-part-saved");
     lora.save(&saved.0)?;
-    let again = Archive::open(saved.0.join("adapter_model.safetensors"))?;
+    let again = SafeTensors::open(saved.0.join("adapter_model.safetensors"))?;
     for (name, tensor) in &own {
         assert_eq!(values(&again.tensor(name, device())?), values(tensor), "{name}");
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use teeny_core::{DType, Result, Tensor};
-use teeny_formats::{Archive, write};
+use teeny_formats::{SafeTensors, write};
 use teeny_models::lora::{Lora, LoraOptions};
 use teeny_models::{Encoder, OpenOptions, PoolingMode, Task};
 use teeny_nn::Grad;
@@ -319,7 +319,7 @@ fn folders_that_are_damaged_say_what_is_wrong() {
 fn a_head_for_masked_tokens_with_a_weight_of_its_own_is_not_read() -> Result<()> {
     let folder = copy("masked-weight", "bert-masked");
     let path = folder.0.join("model.safetensors");
-    let file = Archive::open(&path)?;
+    let file = SafeTensors::open(&path)?;
     let read = |name: &String| Ok((name.clone(), file.tensor(name, device())?));
     let tensors = file.entries().keys().map(read).collect::<Result<Vec<_>>>()?;
     let word = tensors.iter().find(|(name, _)| name.ends_with("word_embeddings.weight")).unwrap();
@@ -342,7 +342,7 @@ fn a_head_for_masked_tokens_with_a_weight_of_its_own_is_not_read() -> Result<()>
 fn tensors_of_other_encoders_are_refused_and_heads_are_skipped() -> Result<()> {
     let folder = copy("other-tensors", "bert");
     let path = folder.0.join("model.safetensors");
-    let file = Archive::open(&path)?;
+    let file = SafeTensors::open(&path)?;
     let read = |name: &String| Ok((name.clone(), file.tensor(name, device())?));
     let tensors = file.entries().keys().map(read).collect::<Result<Vec<_>>>()?;
     for (name, is_head) in [

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use teeny_autograd::Autograd;
 use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor};
 use teeny_formats::gguf::{WriteOptions, save};
-use teeny_formats::{Archive, write};
+use teeny_formats::{SafeTensors, write};
 use teeny_models::{Decoder, GgufModel, OpenOptions};
 use teeny_nn::attention::RopeScaling;
 use teeny_nn::transformer::{CachedLm, CausalInputs, CausalLmConfig, Positions, Rotary};
@@ -95,7 +95,7 @@ fn decoders_of_every_family_compute_the_logits_and_tokens_of_transformers() -> R
 fn other_spellings_are_the_same_model() -> Result<()> {
     let folder = Folder::copy("spelling-gemma3", &golden("gemma3"));
     let path = folder.0.join("model.safetensors");
-    let file = Archive::open(&path)?;
+    let file = SafeTensors::open(&path)?;
     let read = |name: &String| {
         let own = name.replacen("model.", "language_model.model.", 1);
         Ok((own, file.tensor(name, device())?))

@@ -338,7 +338,7 @@ fn names_of_other_versions_are_read() -> Result<()> {
     let rename = |of: &str, name: &str, pairs: &[(&str, &str)]| {
         let folder = Folder::copy(name, &golden(of));
         let path = folder.0.join("model.safetensors");
-        let file = teeny_formats::Archive::open(&path).unwrap();
+        let file = teeny_formats::SafeTensors::open(&path).unwrap();
         let mut tensors: Vec<(String, Tensor)> = file
             .entries()
             .keys()

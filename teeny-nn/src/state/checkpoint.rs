@@ -16,7 +16,7 @@ use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, ToDevice};
 use teeny_formats::names::{listed, of_file};
-use teeny_formats::{Archive, State, TensorSource, write, write_async};
+use teeny_formats::{SafeTensors, State, TensorSource, write, write_async};
 
 /// The value of the metadata entry `format`.
 const FORMAT: &str = "teeny checkpoint 1";
@@ -188,7 +188,7 @@ impl Checkpoint {
     #[track_caller]
     pub fn load(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Checkpoint> {
         let _op = enter("Checkpoint::load");
-        Checkpoint::read(&Archive::open(path)?, device)
+        Checkpoint::read(&SafeTensors::open(path)?, device)
     }
 
     /// [`Checkpoint::load`] of a file with these bytes.
@@ -198,10 +198,10 @@ impl Checkpoint {
     #[track_caller]
     pub fn from_bytes(bytes: impl Into<Vec<u8>>, device: impl ToDevice) -> Result<Checkpoint> {
         let _op = enter("Checkpoint::from_bytes");
-        Checkpoint::read(&Archive::from_bytes(bytes)?, device)
+        Checkpoint::read(&SafeTensors::from_bytes(bytes)?, device)
     }
 
-    fn read(archive: &Archive, device: impl ToDevice) -> Result<Checkpoint> {
+    fn read(archive: &SafeTensors, device: impl ToDevice) -> Result<Checkpoint> {
         let label = archive.label();
         if archive.metadata().get("format").is_none_or(|format| format != FORMAT) {
             let error =

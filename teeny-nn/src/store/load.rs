@@ -37,10 +37,10 @@ impl Store {
     ///
     /// # Example
     /// ```no_run
-    /// use teeny_formats::{Archive, Mapping};
+    /// use teeny_formats::{SafeTensors, Mapping};
     /// use teeny_nn::Store;
     /// # fn demo(store: &Store) -> teeny_core::Result<()> {
-    /// let file = Archive::open("gpt2.safetensors")?;
+    /// let file = SafeTensors::open("gpt2.safetensors")?;
     /// let report = store.load_from(&file, &Mapping::gpt2().strict(false))?;
     /// println!("not in the file: {:?}", report.missing_keys);
     /// # Ok(()) }
@@ -79,12 +79,12 @@ impl Store {
     /// # Example
     /// ```
     /// use std::sync::Arc;
-    /// use teeny_formats::{Archive, Mapping};
+    /// use teeny_formats::{SafeTensors, Mapping};
     /// use teeny_nn::{Linear, Store, device::device};
     /// # fn main() -> teeny_core::Result<()> {
     /// let (saved, store) = (Store::new(&device("cpu")?), Store::new(&device("cpu")?));
     /// Linear::new(&saved.at("fc"), 4, 3)?;
-    /// let file = Archive::from_bytes(saved.to_bytes()?)?;
+    /// let file = SafeTensors::from_bytes(saved.to_bytes()?)?;
     /// let mapping = Mapping::new().rename("fc.*", "head.*");
     /// let (_head, report) =
     ///     store.build_from(Arc::new(file), &mapping, |root| Linear::new(&root.at("head"), 4, 3))?;

@@ -8,7 +8,7 @@ use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::file::write_error;
 use teeny_core::{Error, Result, Tensor};
-use teeny_formats::{Archive, Mapped, Mapping, State, TensorSource, write, write_async};
+use teeny_formats::{Mapped, Mapping, SafeTensors, State, TensorSource, write, write_async};
 
 impl Store {
     /// Writes all parameters and buffers to the safetensors file `path`, with PyTorch's names.
@@ -182,7 +182,7 @@ impl Store {
         Ok(())
     }
 
-    fn load_archive(&self, file: &Archive) -> Result<()> {
+    fn load_archive(&self, file: &SafeTensors) -> Result<()> {
         self.check_block_types(file.metadata()).map_err(|e| e.named(file.label()))?;
         self.load_from(file, &Mapping::new()).map(|_| ()).map_err(|error| {
             let format = file.metadata().get("format");
@@ -208,7 +208,7 @@ impl Store {
     #[track_caller]
     pub fn load(&self, path: impl AsRef<Path>) -> Result<()> {
         let _op = enter("store.load");
-        self.load_archive(&Archive::open(path)?)
+        self.load_archive(&SafeTensors::open(path)?)
     }
 
     /// [`Store::load`] of a file with these bytes.
@@ -218,7 +218,7 @@ impl Store {
     #[track_caller]
     pub fn load_bytes(&self, bytes: impl Into<Vec<u8>>) -> Result<()> {
         let _op = enter("store.load_bytes");
-        self.load_archive(&Archive::from_bytes(bytes)?)
+        self.load_archive(&SafeTensors::from_bytes(bytes)?)
     }
 }
 

@@ -99,7 +99,7 @@ pub trait BlockLayers {
     ///
     /// # Errors
     /// As [`BlockLayers::attention`].
-    fn perceptron(&self, up: BlockLinear, down: BlockLinear) -> Result<[Box<dyn Module>; 2]>;
+    fn mlp(&self, up: BlockLinear, down: BlockLinear) -> Result<[Box<dyn Module>; 2]>;
 }
 
 /// Layers of one rank.
@@ -114,7 +114,7 @@ impl BlockLayers for Plain {
         Ok([qkv.plain()?, out.plain()?])
     }
 
-    fn perceptron(&self, up: BlockLinear, down: BlockLinear) -> Result<[Box<dyn Module>; 2]> {
+    fn mlp(&self, up: BlockLinear, down: BlockLinear) -> Result<[Box<dyn Module>; 2]> {
         Ok([Box::new(up.plain()?), Box::new(down.plain()?)])
     }
 }
@@ -209,7 +209,7 @@ impl Block {
         let parts = if config.gated { &[hidden; 2][..] } else { &[hidden] };
         let (up, down) = ((names.up, e, parts, bias), (names.down, hidden, &[e][..], bias));
         let [up, down] = pair(&path.at(names.mlp), config, [up, down]);
-        let [up, down] = layers.perceptron(up, down)?;
+        let [up, down] = layers.mlp(up, down)?;
         Ok(Block {
             norms: vec![first, second],
             norm_first: true,
@@ -237,10 +237,10 @@ impl Block {
         if let Some((cross, (context, options))) = self.cross.as_ref().zip(context) {
             x = self.residual(&x, 1, |x| cross.attend_to(x, context, options))?;
         }
-        self.residual(&x, self.norms.len() - 1, |x| self.perceptron(x))
+        self.residual(&x, self.norms.len() - 1, |x| self.mlp(x))
     }
 
-    fn perceptron(&self, x: &Tensor) -> Result<Tensor> {
+    fn mlp(&self, x: &Tensor) -> Result<Tensor> {
         let mut h = self.up.forward(x)?; // (B, T, hidden), twice if gated
         h = match self.gated {
             false => self.activation.forward(&h)?,

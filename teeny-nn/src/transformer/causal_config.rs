@@ -110,7 +110,7 @@ model_options! {
         /// Whether the projection of the heads has a bias; false.
         out_bias: bool = false, "out_bias" "" "bias after attention";
         /// Whether the MLP has biases; false.
-        mlp_bias: bool = false, "mlp_bias" "" "biases of the perceptron";
+        mlp_bias: bool = false, "mlp_bias" "" "biases of the MLP";
         /// Positions; rotary with the base 10,000.
         positions: Positions = Positions::Rotary { full: Rotary::new(1e4), windowed: None };
         /// The number of keys that a query sees at most, for each layer; without limit.
@@ -210,8 +210,8 @@ impl CausalLmConfig {
         ]
         .map(|x| x as f64);
         let projections = e * hs * (2.0 * n + 2.0 * kv);
-        let perceptron = e * hidden * if self.gated { 3.0 } else { 2.0 };
-        let layer = 2.0 * (projections + perceptron) + 4.0 * t * n * hs;
+        let mlp = e * hidden * if self.gated { 3.0 } else { 2.0 };
+        let layer = 2.0 * (projections + mlp) + 4.0 * t * n * hs;
         3.0 * t * (layers * layer + 2.0 * e * v)
     }
 }

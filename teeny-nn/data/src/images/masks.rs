@@ -4,7 +4,7 @@
 //! lists, and its mask is read once, at the end:
 //!
 //! ```text
-//! mask' (y, x) = mask (rows[y], columns[x])          rows, columns: an Origin
+//! mask' (y, x) = mask (rows[y], columns[x])          rows, columns: an SourcePixels
 //! ```
 
 use super::{ImageTransforms, resample::nearest};
@@ -13,16 +13,16 @@ use teeny_core::{DType, Error, Result, Scalar, Tensor, memory};
 
 /// The row and the column of the unchanged image that each row and column shows; None outside of
 /// it.
-pub(super) struct Origin {
+pub(super) struct SourcePixels {
     pub rows: Vec<Option<usize>>,
     pub columns: Vec<Option<usize>>,
 }
 
-impl Origin {
+impl SourcePixels {
     /// That of an unchanged image.
-    pub fn new([height, width]: [usize; 2]) -> Result<Origin> {
+    pub fn new([height, width]: [usize; 2]) -> Result<SourcePixels> {
         let all = |side: usize| memory::collected((0..side).map(Some));
-        Ok(Origin { rows: all(height)?, columns: all(width)? })
+        Ok(SourcePixels { rows: all(height)?, columns: all(width)? })
     }
 
     /// That of the part of this size from `start`.
@@ -119,7 +119,7 @@ impl ImageTransforms {
         })?;
         let [h, w] = [x.shape()[2], x.shape()[3]];
         let mut index = memory::reserved(origins.len() * h * w)?;
-        for (i, Origin { rows, columns }) in origins.into_iter().enumerate() {
+        for (i, SourcePixels { rows, columns }) in origins.into_iter().enumerate() {
             for row in rows {
                 let pixel = |column: &Option<usize>| {
                     let place = (i * height + row?) * width + (*column)?;

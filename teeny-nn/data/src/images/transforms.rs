@@ -6,7 +6,7 @@
 //! draws of the item, so any number of threads and any batch size give the same images.
 
 use super::draws::Draws;
-use super::masks::Origin;
+use super::masks::SourcePixels;
 use super::{ImageSize, Pixels, Resample, size_mismatch};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Key, Result, Tensor, ToDevice};
@@ -171,7 +171,7 @@ impl ImageTransforms {
         images: &Tensor,
         indices: &[usize],
         epoch: u64,
-    ) -> Result<(Tensor, Vec<Origin>)> {
+    ) -> Result<(Tensor, Vec<SourcePixels>)> {
         let [count, 3, height @ (1..), width @ (1..)] = images.shape()[..] else {
             let text = format!("images of shape {}", images.shape());
             return Err(Error::shape(text).help("(B, 3, H, W) of u8, H and W not 0"));
@@ -201,7 +201,7 @@ impl ImageTransforms {
     fn item(&self, image: Pixels, index: usize, epoch: u64) -> Result<Item> {
         let key = Key { seed: self.seed, draw: epoch }.fold_in(index as u64);
         let mut draws = Draws::new(key);
-        let mut item = Item { origin: Origin::new([image.height, image.width])?, image };
+        let mut item = Item { origin: SourcePixels::new([image.height, image.width])?, image };
         self.steps.iter().try_for_each(|step| step.apply(&mut item, &mut draws))?;
         Ok(item)
     }
@@ -230,7 +230,7 @@ enum Color {
 /// An image while it is changed.
 struct Item {
     image: Pixels,
-    origin: Origin,
+    origin: SourcePixels,
 }
 
 impl Item {

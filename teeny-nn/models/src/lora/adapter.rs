@@ -8,11 +8,11 @@ use teeny_nn::store::{Adapter, Param, Reader, Value};
 use teeny_nn::{Dropout, Module};
 
 /// Whether adapters are active: one for all of a [`super::Lora`].
-pub(super) struct Switch(AtomicBool);
+pub(super) struct Enabled(AtomicBool);
 
-impl Switch {
-    pub fn new(on: bool) -> Arc<Switch> {
-        Arc::new(Switch(AtomicBool::new(on)))
+impl Enabled {
+    pub fn new(on: bool) -> Arc<Enabled> {
+        Arc::new(Enabled(AtomicBool::new(on)))
     }
 
     pub fn is_on(&self) -> bool {
@@ -23,7 +23,7 @@ impl Switch {
         self.0.store(on, Ordering::Relaxed);
     }
 
-    /// [`Switch::is_on`] for a computation: a captured function is recorded again if it changes.
+    /// [`Enabled::is_on`] for a computation: a captured function is recorded again if it changes.
     fn is_read(self: &Arc<Self>) -> bool {
         if Capture::is_recording() {
             let (id, switch) = (Arc::as_ptr(self) as usize, self.clone());
@@ -45,24 +45,24 @@ pub(super) struct Pair {
 }
 
 /// The pairs of one weight, for one kind of reader.
-pub(super) struct Pairs {
+pub(super) struct LowRankAdapter {
     /// By their rows, which do not overlap.
     pub pairs: Vec<Pair>,
     /// The rows of the weight.
     pub rows: usize,
     pub reader: Reader,
     pub dropout: Dropout,
-    pub switch: Arc<Switch>,
+    pub switch: Arc<Enabled>,
 }
 
-impl Pairs {
+impl LowRankAdapter {
     /// The summand of `pair` for `h`, an input times A: (.., r) → (.., rows).
     fn product(pair: &Pair, h: &Tensor) -> Result<Tensor> {
         h.mul(pair.scale)?.matmul(&pair.b.value().t()?)
     }
 
     /// The columns of all rows of the weight: the products of the pairs, and zeros between them.
-    fn placed(&self, products: Vec<Tensor>) -> Result<Tensor> {
+    fn scatter_rows(&self, products: Vec<Tensor>) -> Result<Tensor> {
         let (mut all, mut end) = (Vec::new(), 0);
         let zeros = |like: &Tensor, count: usize| {
             let outer = like.shape().split_last().map_or(&[][..], |(_, outer)| outer);
@@ -93,13 +93,15 @@ fn added(y: &Tensor, delta: &Tensor) -> Result<Tensor> {
     y.cast(dtype)?.add(delta.cast(dtype)?)?.cast(y.dtype())
 }
 
-impl Adapter for Pairs {
+impl Adapter for LowRankAdapter {
     fn linear(&self, x: &Tensor, y: Tensor) -> Result<Tensor> {
         let first = self.pairs.first().filter(|_| self.reader == Reader::Linear);
         let Some(first) = first.filter(|_| self.switch.is_read()) else { return Ok(y) };
         let x = self.dropout.forward(&x.cast(first.a.value().dtype())?)?; // (.., in)
         let delta = match &self.pairs[..] {
-            [pair] => self.placed(vec![Self::product(pair, &x.matmul(&pair.a.value().t()?)?)?])?,
+            [pair] => {
+                self.scatter_rows(vec![Self::product(pair, &x.matmul(&pair.a.value().t()?)?)?])?
+            }
             pairs => {
                 // one product with the A of all pairs
                 let a: Vec<Tensor> = pairs.iter().map(|pair| pair.a.value()).collect();
@@ -107,7 +109,7 @@ impl Adapter for Pairs {
                 let a = Tensor::cat(&a, 0)?; // (sum of r, in)
                 let h = x.matmul(&a.t()?)?.split_sizes(-1, &ranks)?; // (.., r) each
                 let products = pairs.iter().zip(&h).map(|(pair, h)| Self::product(pair, h));
-                self.placed(products.collect::<Result<_>>()?)?
+                self.scatter_rows(products.collect::<Result<_>>()?)?
             }
         }; // (.., out)
         added(&y, &delta)
@@ -139,7 +141,7 @@ pub(super) struct Replacement {
     pub value: Param,
     pub rows: Range<usize>,
     pub reader: Reader,
-    pub switch: Arc<Switch>,
+    pub switch: Arc<Enabled>,
 }
 
 impl Adapter for Replacement {

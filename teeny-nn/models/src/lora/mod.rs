@@ -30,7 +30,7 @@ mod plan;
 mod select;
 mod tensors;
 
-use adapter::Switch;
+use adapter::Enabled;
 use merge::Merged;
 pub use options::{LoraBias, LoraOptions, Modules};
 use plan::{Layer, Plan, Saved};
@@ -77,7 +77,7 @@ pub struct Lora {
     layers: Vec<Layer>,
     saved: Vec<Saved>,
     attached: Vec<(Param, Arc<dyn Adapter>)>,
-    switch: Arc<Switch>,
+    switch: Arc<Enabled>,
     merged: Option<Merged>,
     notes: Vec<String>,
 }

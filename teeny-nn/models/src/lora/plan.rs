@@ -1,6 +1,6 @@
 //! [`Plan`]: everything that is attached, made before anything changes.
 
-use super::adapter::{Pair, Pairs, Replacement, Switch};
+use super::adapter::{Enabled, LowRankAdapter, Pair, Replacement};
 use super::options::LoraOptions;
 use super::select;
 use super::tensors::{FileTensor, FileTensors, LayerNames};
@@ -44,7 +44,7 @@ pub(super) struct Plan {
     pub layers: Vec<Layer>,
     pub saved: Vec<Saved>,
     pub adapters: Vec<(Param, Arc<dyn Adapter>)>,
-    pub switch: Arc<Switch>,
+    pub switch: Arc<Enabled>,
 }
 
 /// The suffixes of the names of A and B.
@@ -91,7 +91,7 @@ impl Plan {
             (None, DType::F64) => DType::F64,
             (None, _) => DType::F32,
         };
-        let (store, switch) = (Store::with_dtype(base.device(), dtype), Switch::new(true));
+        let (store, switch) = (Store::with_dtype(base.device(), dtype), Enabled::new(true));
         let layer = |i: &usize| Layer::new(&store, &tensors.all[*i], &options, values);
         let layers = chosen.iter().map(layer).collect::<Result<Vec<_>>>()?;
         let saved = |i: &usize| saved(&store, &tensors.all[*i], values);
@@ -106,7 +106,8 @@ impl Plan {
             let mut pairs: Vec<Pair> = own.into_iter().map(Layer::pair).collect();
             pairs.sort_by_key(|pair| pair.rows.start);
             let (rows, dropout, switch) = (param.shape()[0], dropout.clone(), switch.clone());
-            adapters.push((param, Arc::new(Pairs { pairs, rows, reader, dropout, switch })));
+            adapters
+                .push((param, Arc::new(LowRankAdapter { pairs, rows, reader, dropout, switch })));
         }
         for Saved { tensor, value } in &saved {
             let (value, rows, switch) = (value.clone(), tensor.rows.clone(), switch.clone());

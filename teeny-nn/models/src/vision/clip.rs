@@ -10,7 +10,7 @@ use super::{in_batches, vision};
 use crate::encoder_family;
 use crate::family::{family_of, with_names};
 use crate::options::{OpenOptions, open_functions};
-use crate::origin::Origin;
+use crate::source_folder::SourceFolder;
 use crate::texts::Texts;
 use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
@@ -62,7 +62,7 @@ pub struct Clip {
     texts: Texts,
     /// The processor, or why it could not be opened.
     processor: Result<ImageProcessor>,
-    pub(crate) origin: Origin,
+    pub(crate) origin: SourceFolder,
     notes: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ open_functions! {
 
 impl Clip {
     fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<Clip> {
-        let folder = teeny_formats::found(path)?;
+        let folder = teeny_formats::resolve_path(path)?;
         let config = Config::open(&folder)?;
         config.family("model of images and texts", &["clip"])?;
         let (texts, images) = (part(&config, "text_config")?, part(&config, "vision_config")?);
@@ -119,7 +119,7 @@ impl Clip {
         let texts = Texts::open([&folder; 2], text.context())?;
         notes.extend(texts.tokenizer().iter().flat_map(|tokenizer| tokenizer.notes().to_vec()));
         let processor = ImageProcessor::open_folder(&folder, &mut notes);
-        let origin = Origin { folder, inside: PathBuf::new(), config, mapping, class: None };
+        let origin = SourceFolder { folder, inside: PathBuf::new(), config, mapping, class: None };
         let [text_projection, visual_projection] = projections;
         Ok(Clip {
             store,

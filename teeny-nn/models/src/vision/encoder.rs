@@ -5,7 +5,7 @@ use super::{in_batches, vision};
 use crate::family::{family_of, with_names};
 use crate::head::{self, Head, HeadFamily};
 use crate::options::{OpenOptions, open_functions};
-use crate::origin::Origin;
+use crate::source_folder::SourceFolder;
 use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, ToDevice};
@@ -43,7 +43,7 @@ pub struct ImageEncoder {
     pub head: Option<Head>,
     /// The processor, or why it could not be opened.
     processor: Result<ImageProcessor>,
-    pub(crate) origin: Origin,
+    pub(crate) origin: SourceFolder,
     notes: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ open_functions! {
 
 impl ImageEncoder {
     fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<ImageEncoder> {
-        let folder = teeny_formats::found(path)?;
+        let folder = teeny_formats::resolve_path(path)?;
         let config = Config::open(&folder)?;
         config.family("image encoder", &["vit"]).map_err(|error| {
             let clip = config.text("model_type").is_ok_and(|name| name == Some("clip"));
@@ -85,7 +85,7 @@ impl ImageEncoder {
         let processor = ImageProcessor::open_folder(&folder, &mut notes);
         // a head that is not read is not written either
         let class = head.is_none().then(|| "ViTModel".to_string());
-        let origin = Origin { folder, inside: PathBuf::new(), config, mapping, class };
+        let origin = SourceFolder { folder, inside: PathBuf::new(), config, mapping, class };
         Ok(ImageEncoder { store, model, head, processor, origin, notes })
     }
 

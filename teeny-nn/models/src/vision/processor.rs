@@ -79,7 +79,7 @@ impl ImageProcessor {
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<ImageProcessor> {
         let _op = enter("ImageProcessor::open");
-        ImageProcessor::open_folder(&teeny_formats::found(path.as_ref())?, &mut Vec::new())
+        ImageProcessor::open_folder(&teeny_formats::resolve_path(path.as_ref())?, &mut Vec::new())
     }
 
     /// The processor of a folder; `notes` gets the keys that are not known.

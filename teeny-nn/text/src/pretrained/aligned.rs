@@ -12,7 +12,7 @@ use std::ops::Range;
 use teeny_core::{Error, Result};
 
 /// A range of bytes of the original text.
-pub(super) type Origin = (usize, usize);
+pub(super) type ByteRange = (usize, usize);
 
 /// Where the bytes of a text come from.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ enum Map {
     /// The ranges are not requested.
     Untracked,
     /// The range of each byte.
-    Ranges(Vec<Origin>),
+    Ranges(Vec<ByteRange>),
 }
 
 /// A part of the original text, or what was made of it.
@@ -50,7 +50,7 @@ impl<'a> Text<'a> {
     }
 
     /// The original range of the bytes `range`; None if they are not tracked or not all there.
-    pub(super) fn origin(&self, range: Range<usize>) -> Option<Origin> {
+    pub(super) fn origin(&self, range: Range<usize>) -> Option<ByteRange> {
         if range.is_empty() || range.end > self.text.len() {
             return None;
         }
@@ -102,7 +102,7 @@ impl<'a> Text<'a> {
 }
 
 impl Map {
-    fn origin(&self, text: &str, at: usize) -> Option<Origin> {
+    fn origin(&self, text: &str, at: usize) -> Option<ByteRange> {
         match self {
             Map::Untracked => None,
             Map::Ranges(ranges) => ranges.get(at).copied(),
@@ -118,7 +118,7 @@ impl Map {
 /// The new text, while it is written.
 pub(super) struct Output<'o> {
     text: String,
-    ranges: Vec<Origin>,
+    ranges: Vec<ByteRange>,
     from: &'o Map,
     source: &'o str,
     limit: usize,

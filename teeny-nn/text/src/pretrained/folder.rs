@@ -29,7 +29,7 @@ pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
     let path = match path.extension().is_some_and(|extension| extension == "json") {
         true => path,
         false => {
-            found = teeny_formats::found(path)?;
+            found = teeny_formats::resolve_path(path)?;
             &found
         }
     };

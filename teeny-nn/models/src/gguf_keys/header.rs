@@ -6,14 +6,14 @@ use teeny_nn::attention::RopeScaling;
 use teeny_nn::transformer::{CausalLmConfig, NormKind, Positions, Rotary};
 
 /// The metadata of a model, and the tensors that belong to it.
-pub(crate) struct Description {
+pub(crate) struct GgufHeader {
     pub metadata: Metadata,
     /// Divisors of frequencies by name.
     pub divisors: Vec<(&'static str, Vec<f32>)>,
 }
 
 /// The description of a model of the architecture `name` with these options.
-pub(crate) fn describe(name: &str, options: &CausalLmConfig) -> Description {
+pub(crate) fn to_metadata(name: &str, options: &CausalLmConfig) -> GgufHeader {
     let (mut metadata, mut divisors) = (Metadata::new(), Vec::new());
     let text = Value::Text(name.to_string());
     metadata.insert("general.architecture".to_string(), text);
@@ -51,7 +51,7 @@ pub(crate) fn describe(name: &str, options: &CausalLmConfig) -> Description {
             set(key, value);
         }
     }
-    Description { metadata, divisors }
+    GgufHeader { metadata, divisors }
 }
 
 /// A number of 32 bits, which is all that readers take.
@@ -97,13 +97,13 @@ fn scaling(
             let attention = ("rope.scaling.attn_factor", number(*attention));
             vec![kind("longrope"), length(*original), attention]
         }
-        // none; the dynamic one begins beyond the context, and `differing` names any other
+        // none; the dynamic one begins beyond the context, and `config_diff` names any other
         _ => Vec::new(),
     }
 }
 
 /// The options in which `read`, parsed back from the metadata, differs from `own`.
-pub(crate) fn differing(own: &CausalLmConfig, read: &CausalLmConfig) -> Vec<&'static str> {
+pub(crate) fn config_diff(own: &CausalLmConfig, read: &CausalLmConfig) -> Vec<&'static str> {
     // numbers of 32 bits
     let close = |a: f64, b: f64| a == b || (a - b).abs() <= 1e-6 * a.abs();
     let rotary = |a: &Rotary, b: &Rotary| {

@@ -6,8 +6,8 @@
 //!                            |   "data_offsets": [0, 401408]}, "__metadata__": {..}} |
 //! ```
 //!
-//! [`Archive::open`] reads the header, [`Archive::tensor`] the bytes of one tensor. The header must
-//! describe all of the data, each byte once, before any of it is used. [`Archive::from_bytes`] and
+//! [`SafeTensors::open`] reads the header, [`SafeTensors::tensor`] the bytes of one tensor. The header must
+//! describe all of the data, each byte once, before any of it is used. [`SafeTensors::from_bytes`] and
 //! [`write_async`] are the forms for programs without files.
 //!
 //! Source: <https://github.com/huggingface/safetensors>, with the same limit of the header (100
@@ -42,22 +42,22 @@ pub struct Entry {
 
 /// An open safetensors file, or its bytes.
 #[derive(Debug)]
-pub struct Archive {
+pub struct SafeTensors {
     label: String,
     source: Source,
     header: Header,
     data_start: u64,
 }
 
-impl Archive {
+impl SafeTensors {
     /// Opens the file at `path` and checks its header against its length.
     ///
     /// # Errors
     /// If it cannot be read or is not a valid safetensors file: truncated, with trailing bytes, or
     /// with a header whose shapes, types and offsets do not describe the data exactly.
     #[track_caller]
-    pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
-        let _op = enter("Archive::open");
+    pub fn open(path: impl AsRef<Path>) -> Result<SafeTensors> {
+        let _op = enter("SafeTensors::open");
         let path = path.as_ref().to_path_buf();
         let name = loading(&path);
         let io = |e: std::io::Error| Error::from(e).named(&name);
@@ -84,30 +84,30 @@ impl Archive {
                 first.and_then(|()| file_kind::other_kind_of_file(&file, "a safetensors file"));
             of_file(other.unwrap_or(error), &name)
         })?;
-        Ok(Archive { label: name, source: Source::File(file), header, data_start })
+        Ok(SafeTensors { label: name, source: Source::File(file), header, data_start })
     }
 
     /// The archive whose file has these bytes, for programs without files, such as those in a
     /// browser.
     ///
     /// # Errors
-    /// As [`Archive::open`].
+    /// As [`SafeTensors::open`].
     ///
     /// # Example
     /// ```
     /// use teeny_core::{Reference, Tensor};
-    /// use teeny_formats::{Archive, write};
+    /// use teeny_formats::{SafeTensors, write};
     /// # fn main() -> teeny_core::Result<()> {
     /// let device = Reference::new();
     /// let tensors = [("x".to_string(), Tensor::new([1.0f32, 2.0], &device)?)];
     /// let mut bytes = Vec::new();
     /// write(&mut bytes, &tensors, &Default::default())?;
-    /// assert_eq!(Archive::from_bytes(bytes)?.tensor("x", &device)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// assert_eq!(SafeTensors::from_bytes(bytes)?.tensor("x", &device)?.to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Archive> {
-        let _op = enter("Archive::from_bytes");
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<SafeTensors> {
+        let _op = enter("SafeTensors::from_bytes");
         let (bytes, label) = (bytes.into(), "load bytes".to_string());
         let length = bytes.len() as u64;
         let size = bytes.first_chunk().copied().unwrap_or_default();
@@ -118,7 +118,7 @@ impl Archive {
             let other = file_kind::other_kind(&bytes, "a safetensors file");
             of_file(other.unwrap_or(error), &label)
         })?;
-        Ok(Archive { label, source: Source::Bytes(bytes), header, data_start })
+        Ok(SafeTensors { label, source: Source::Bytes(bytes), header, data_start })
     }
 
     /// The tensors of the file that can be read, by name.
@@ -146,7 +146,7 @@ impl Archive {
     /// ```no_run
     /// # fn main() -> teeny_core::Result<()> {
     /// # let device = teeny_nn::device::device("cpu")?;
-    /// let file = teeny_formats::Archive::open("mlp.safetensors")?;
+    /// let file = teeny_formats::SafeTensors::open("mlp.safetensors")?;
     /// let weight = file.tensor("fc1.weight", &device)?; // (128, 784)
     /// # Ok(()) }
     /// ```
@@ -162,7 +162,7 @@ impl Archive {
             .map_err(|e| of_file(e, self.label()))
     }
 
-    /// [`Archive::tensor`], a counter of 64 bits as one of 32.
+    /// [`SafeTensors::tensor`], a counter of 64 bits as one of 32.
     pub(crate) fn tensor_on_device(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
         if self.entry(name)?.dtype != DType::I64 || !is_counter(name) {
             return self.tensor(name, device);

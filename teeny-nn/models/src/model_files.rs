@@ -1,18 +1,18 @@
-//! [`Opened`]: a decoder whose parameters are not read yet.
+//! [`ModelFiles`]: a decoder whose parameters are not read yet.
 
 use super::family::family_of;
-use super::gguf_keys::Apart;
+use super::gguf_keys::SplitProjections;
 use super::{GenerationConfig, decoder_family, gguf_keys};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use teeny_core::{DeviceRef, Result};
 use teeny_formats::config::Config;
-use teeny_formats::{Gguf, Mapping, TensorSource, Weights, found, open_weights};
+use teeny_formats::{Gguf, Mapping, TensorSource, Weights, open_weights, resolve_path};
 use teeny_nn::transformer::CausalLmConfig;
 use teeny_text::PretrainedTokenizer;
 
 /// A model whose parameters are not read yet.
-pub(super) struct Opened {
+pub(super) struct ModelFiles {
     pub config: Config,
     /// Whether it is a folder, which is written as it is read.
     pub is_folder: bool,
@@ -27,9 +27,9 @@ pub(super) struct Opened {
     pub template: Result<Option<super::ChatTemplate>>,
 }
 
-impl Opened {
+impl ModelFiles {
     /// The model of the folder `path`.
-    pub fn folder(path: &Path, ignored: &[String], device: &DeviceRef) -> Result<Opened> {
+    pub fn folder(path: &Path, ignored: &[String], device: &DeviceRef) -> Result<ModelFiles> {
         let whole = Config::open(path)?;
         let family = decoder_family::decoder(&whole)?;
         // the language model of one that sees images too
@@ -47,7 +47,7 @@ impl Opened {
         }
         let tokenizer = PretrainedTokenizer::open(path);
         notes.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.notes().to_vec()));
-        Ok(Opened {
+        Ok(ModelFiles {
             config,
             is_folder: true,
             generation,
@@ -62,13 +62,13 @@ impl Opened {
     }
 
     /// The model of the GGUF file `path`.
-    pub fn gguf(path: &Path, ignored: &[String], device: &DeviceRef) -> Result<Opened> {
+    pub fn gguf(path: &Path, ignored: &[String], device: &DeviceRef) -> Result<ModelFiles> {
         let file = Gguf::open(path)?;
         let (config, sizes) = gguf_keys::options(path, file.metadata(), &file, device)?;
         let notes = config.check(&["gguf", "gguf-decoder"], ignored)?;
-        let mapping = gguf_keys::mapping(&sizes, Apart::of(&file));
+        let mapping = gguf_keys::mapping(&sizes, SplitProjections::of(&file));
         let generation = gguf_keys::generation(file.metadata());
-        Ok(Opened {
+        Ok(ModelFiles {
             config,
             is_folder: false,
             generation,
@@ -118,8 +118,8 @@ pub(super) fn check_heads(
 
 /// The file or folder of the model `path`: a folder with one GGUF file and no configuration is that
 /// file.
-pub(super) fn located(path: &Path) -> Result<PathBuf> {
-    let path = found(path)?;
+pub(super) fn resolve_model(path: &Path) -> Result<PathBuf> {
+    let path = resolve_path(path)?;
     Ok(gguf_in(&path).unwrap_or(path))
 }
 

@@ -1,4 +1,4 @@
-//! [`Origin`]: the folder that a model was opened from, to write one like it.
+//! [`SourceFolder`]: the folder that a model was opened from, to write one like it.
 
 use serde_json::json;
 use std::fs;
@@ -14,7 +14,7 @@ use teeny_nn::store::Store;
 const PART: u64 = 5_000_000_000;
 
 /// The files of a model, its names, and its configuration.
-pub(super) struct Origin {
+pub(super) struct SourceFolder {
     pub folder: PathBuf,
     /// The folder in it that has the model; empty, if it is the same.
     pub inside: PathBuf,
@@ -28,9 +28,9 @@ pub(super) struct Origin {
 /// images, and of the modules of sentence-transformers, which have folders, such as 1_Pooling.
 const COPIED: [&str; 4] = ["jinja", "json", "model", "txt"];
 
-impl Origin {
+impl SourceFolder {
     /// `origin`, which a model that was opened from a GGUF file does not have.
-    pub fn of_folder<'a>(origin: impl Into<Option<&'a Origin>>) -> Result<&'a Origin> {
+    pub fn of_folder<'a>(origin: impl Into<Option<&'a SourceFolder>>) -> Result<&'a SourceFolder> {
         origin.into().ok_or_else(|| {
             Error::value("the model was opened from a GGUF file, which has another layout")
                 .help("store.save keeps its parameters under the names of this crate")
