@@ -1,6 +1,6 @@
 //! [`TensorSource`]: what tensors with names are read from.
 
-use super::archive::is_counter;
+use super::safetensors::is_counter;
 use super::element_type::ElementType;
 use super::{SafeTensors, State};
 use std::collections::BTreeMap;
