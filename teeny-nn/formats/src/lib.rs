@@ -18,7 +18,6 @@
 //! The crate knows no layers: `teeny-nn` loads a `TensorSource` into its `Store`.
 #![forbid(unsafe_code)]
 
-mod safetensors;
 pub mod config;
 mod element_type;
 mod file_kind;
@@ -32,16 +31,17 @@ pub mod names;
 pub mod npz;
 mod pickle;
 pub mod pt;
+mod safetensors;
 mod source;
 mod state;
 mod weights;
 mod zip;
 
-pub use safetensors::{COUNTER, Entry, SafeTensors, write, write_async};
 pub use gguf::Gguf;
 pub use key_mismatch::KeyMismatch;
 pub use mapped::{Index, Mapped, Recipe};
 pub use mapping::{Mapping, Target};
+pub use safetensors::{COUNTER, Entry, SafeTensors, write, write_async};
 pub use source::TensorSource;
 pub use state::State;
 pub use weights::{Weights, is_gguf, open_weights, resolve_path};

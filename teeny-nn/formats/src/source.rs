@@ -1,7 +1,7 @@
 //! [`TensorSource`]: what tensors with names are read from.
 
-use super::safetensors::is_counter;
 use super::element_type::ElementType;
+use super::safetensors::is_counter;
 use super::{SafeTensors, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
