@@ -126,9 +126,7 @@ fn load() -> Result<(Images, Images)> {
     let Some(dir) =
         std::env::args_os().nth(1).or_else(|| std::env::var_os("TEENY_DATA")).map(PathBuf::from)
     else {
-        examples::println!(
-            "training on the built-in digits, 8x8 pixels; for MNIST pass the folder that has it"
-        );
+        examples::println!("training on the built-in digits, 8x8 pixels; pass a folder of MNIST");
         let images =
             inflate(include_bytes!("../../../teeny-nn/data/data/digits-images-idx3-ubyte.gz"))?;
         let labels =

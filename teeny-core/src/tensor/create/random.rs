@@ -71,13 +71,8 @@ impl Tensor {
         device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("uniform");
-        Tensor::random(
-            Distribution::Uniform { low, high },
-            shape,
-            dtype,
-            random::next_key(),
-            device,
-        )
+        let uniform = Distribution::Uniform { low, high };
+        Tensor::random(uniform, shape, dtype, random::next_key(), device)
     }
 
     /// Normal with the given mean and standard deviation.
@@ -103,13 +98,8 @@ impl Tensor {
         device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("randint");
-        Tensor::random(
-            Distribution::Integer { low, high },
-            shape,
-            dtype,
-            random::next_key(),
-            device,
-        )
+        let integers = Distribution::Integer { low, high };
+        Tensor::random(integers, shape, dtype, random::next_key(), device)
     }
 
     /// True with probability `p`, a bool tensor.
