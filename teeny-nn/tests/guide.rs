@@ -147,7 +147,14 @@ impl Names {
                 code_of("../teeny-autograd/src").contains(&format!("fn {method}("))
             }
             [owner, part] if is_type(owner) => {
-                let folders = ["src", "formats/src", "text/src", "../teeny-core/viz/src"];
+                let folders = [
+                    "src",
+                    "data/src",
+                    "formats/src",
+                    "models/src",
+                    "text/src",
+                    "../teeny-core/viz/src",
+                ];
                 let text = folders.map(code_of).concat();
                 let is_method =
                     ["(", "<"].iter().any(|end| text.contains(&format!("fn {part}{end}")));
@@ -159,6 +166,7 @@ impl Names {
             ["random", item] => has_word(&code_of("../teeny-core/src/random"), item),
             ["wrappers", item] => has_word(&code_of("../teeny-core/src/wrappers/mod"), item),
             ["teeny_core", item] => has_word(&read(root().join("../teeny-core/src/lib.rs")), item),
+            ["data", item] => has_word(&code_of("data/src"), item),
             // a package in this folder
             [package, item] if package.starts_with("teeny_") => {
                 let folder = package.trim_start_matches("teeny_");

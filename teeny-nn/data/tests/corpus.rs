@@ -61,7 +61,7 @@ fn a_corpus_shorter_than_the_context_names_both() {
     let error = corpus.batch(2, 4, Key { seed: 1, draw: 0 }).unwrap_err().to_string();
     assert!(error.starts_with("corpus.batch at "), "{error}");
     assert!(
-        error.contains("text.rs")
+        error.contains("corpus.rs:")
             && error
                 .contains("the corpus has 4 tokens, but one example with a context of 4 takes 5"),
         "{error}"

@@ -128,7 +128,7 @@ fn the_families_of_the_readme_are_those_of_the_table() {
         let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
         format!("| {what} | {} |\n", names.join(", "))
     });
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = readme.split_once("in `config.json` |\n|---|---|\n").unwrap();
     let (own, after) = rest.split_once("<!-- end -->").unwrap();
