@@ -113,6 +113,9 @@ fn require_several(count: usize, x: &Tensor) -> Result<()> {
 }
 
 /// `x` (.., E) divided by the Euclidean length of each row, as embeddings are.
+///
+/// # Errors
+/// If `x` has no axis or no floats.
 pub fn normalized(x: &Tensor) -> Result<Tensor> {
     let length = x.vector_norm(2.0, -1)?.clamp(1e-12, f64::INFINITY)?; // (..)
     x.div(&length.unsqueeze(-1)?)

@@ -105,6 +105,9 @@ impl Store {
     /// [`Store::build_from`] that `keeps` quantised matrices or makes them floats, with others
     /// quantised to `kind`, each as soon as it is read, where rows are whole blocks: all of them as
     /// floats are never in memory.
+    ///
+    /// # Errors
+    /// As [`Store::build_from`].
     pub fn build_quantized<M>(
         &self,
         source: Weights,

@@ -93,6 +93,9 @@ impl Store {
     }
 
     /// A tensor without elements, of this dtype on this device.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub fn empty(&self) -> Result<Tensor> {
         Tensor::zeros(0, self.0.dtype, &self.0.device)
     }
@@ -234,6 +237,9 @@ impl Store {
 
     /// Reverses one [`Store::freeze`]; the last call makes the parameters that were trainable so
     /// again, except weights that are quantised now.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub fn thaw(&self) -> Result<()> {
         let mut frozen = self.0.frozen.lock().unwrap_or_else(PoisonError::into_inner);
         frozen.0 = frozen.0.saturating_sub(1);

@@ -173,7 +173,10 @@ impl Param {
         adapters.iter().try_fold(self.read(), |value, adapter| adapter.value(reader, value))
     }
 
-    /// `x @ weightᵀ`, of a quantised weight too, with adapters.
+    /// `x @ weightᵀ`, of a quantised weight too, with adapters: (.., in) → (.., out).
+    ///
+    /// # Errors
+    /// If the shapes or types do not fit.
     pub fn linear(&self, x: &Tensor) -> Result<Tensor> {
         let adapters = self.adapters();
         let y = match self.read_as(&adapters, Reader::Linear)? {
@@ -184,7 +187,10 @@ impl Param {
     }
 
     /// The rows `ids`, of a quantised weight too, with adapters: (.., columns) of the store's type.
-    pub(crate) fn rows(&self, ids: &Tensor) -> Result<Tensor> {
+    ///
+    /// # Errors
+    /// If an index is not that of a row.
+    pub fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         let adapters = self.adapters();
         let y = match self.read_as(&adapters, Reader::Rows)? {
             Value::Plain(weight) => weight.index_select(0, ids)?,
