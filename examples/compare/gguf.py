@@ -1,4 +1,4 @@
-"""Times GGUF files in llama.cpp, and computes perplexities, as `teeny-nn/examples/time_pretrained`.
+"""Times GGUF files in llama.cpp, and computes perplexities, as `teeny-nn/models/examples/time_pretrained`.
 
     CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary :all: llama-cpp-python==0.3.36
     python gguf.py quantize FILE.gguf OUT.gguf Q4_0

@@ -1,4 +1,4 @@
-"""Times pretrained models in PyTorch as `teeny-nn/examples/time_pretrained` does in teeny.
+"""Times pretrained models in PyTorch as `teeny-nn/models/examples/time_pretrained` does in teeny.
 
     pip install torch==2.15.0 transformers==5.24.0 sentence-transformers==6.2.0 gguf accelerate
     python pretrained.py encoder minilm

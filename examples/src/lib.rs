@@ -1,8 +1,8 @@
-//! The library of the example programs: help and exit codes ([`Program`]), the options that all of
-//! them have ([`Common`]), the parts of a training program besides the training ([`Run`]), steps
-//! that may be replayed or run on several ranks ([`Step`], [`Update`], [`Ranks`]), data
-//! ([`locate`]), pretrained models (`pretrained`), and models and workloads ([`digits`],
-//! [`makemore`], [`mod@bench`], `cost`).
+//! The library of the example programs: help and exit codes ([`Program`]), their common options
+//! ([`Common`]), the parts of a training program besides the training ([`Run`]), steps that may be
+//! replayed or run on several ranks ([`Step`], [`Update`], [`Ranks`]), data ([`locate`]),
+//! pretrained models (`pretrained`), and models and workloads ([`digits`], [`makemore`],
+//! [`mod@bench`], `cost`).
 #![forbid(unsafe_code)]
 
 // before the modules that use its macros

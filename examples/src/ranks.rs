@@ -108,7 +108,7 @@ impl Ranks {
                     if !comm.size().is_multiple_of(n) {
                         let text = format!("{} ranks cannot share models by {n}", comm.size());
                         return Err(Error::value(text)
-                            .help("--tensor-parallel divides the number of ranks"));
+                            .help("--tensor-parallel must divide the number of ranks"));
                     }
                     // neighbours share a model: they send the most, and are often on one machine
                     let model = comm.split(comm.rank() / n)?;

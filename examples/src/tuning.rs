@@ -292,7 +292,7 @@ pub fn bytes(text: &str) -> std::result::Result<Option<usize>, String> {
     };
     match units.iter().find_map(of) {
         Some(bytes) if bytes.is_finite() && bytes >= 1.0 => Ok(Some(bytes as usize)),
-        _ => Err(format!("{text}: a size such as 4GB or 512MB")),
+        _ => Err(format!("expected a size such as 4GB or 512MB, got {text}")),
     }
 }
 

@@ -197,7 +197,7 @@ fn ranks_with_other_options_are_told_before_the_first_step() {
     }
     for (ranks, arguments, error) in [
         (3, "--tensor-parallel 2", "3 ranks cannot share models by 2"),
-        (2, "--batch 1", "every rank needs an example"),
+        (2, "--batch 1", "cannot give each rank an example"),
         (2, "--zero --captured", "--captured replays whole steps"),
         (2, "--graph step.svg", "--graph draws the step of one rank"),
     ] {

@@ -1,5 +1,5 @@
-//! The calls of a piece of work as a list: each operation with those inside it, the shape of its
-//! result and its floating-point operations. Model summaries use it.
+//! Records the calls of a closure as a list: each operation with the operations inside it, the
+//! shape of its result and its floating-point operations. Model summaries use it.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;

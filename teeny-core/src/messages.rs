@@ -127,7 +127,7 @@ fn index_misfit(x: &Shape, index: &Shape, axis: usize) -> Error {
         .then(|| (0..x.ndim()).find(|&a| a != axis && index[a] > x[a]))
         .flatten();
     let text = format!(
-        "index {index} does not fit {x}: it needs as many axes, none longer except axis {axis}"
+        "index {index} does not fit {x}: only axis {axis} may be longer, and no axis may be missing"
     );
     let column = (index.ndim() + 1 == x.ndim()).then(|| index.with_axis(axis, 1).ok()).flatten();
     let column = column.filter(|column| (0..x.ndim()).all(|a| a == axis || column[a] <= x[a]));

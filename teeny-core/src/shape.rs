@@ -113,8 +113,8 @@ impl Shape {
         if (0..places).contains(&resolved) {
             return Ok(resolved as usize);
         }
-        Err(Error::axis(format!("no place {axis} for a new axis in a tensor of shape {self}"))
-            .help(format!("places go from {} to {}", -places, places - 1)))
+        Err(Error::axis(format!("no position {axis} for a new axis in a tensor of shape {self}"))
+            .help(format!("positions go from {} to {}", -places, places - 1)))
     }
 
     /// This shape with `axis` of another size.

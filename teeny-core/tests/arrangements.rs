@@ -202,7 +202,7 @@ fn mistakes_in_arrangements_are_named() -> Result<()> {
     refused(x.searchsorted(&x.at(0, 0)?, Side::Left), ErrorKind::Shape, "equal leading axes");
     refused(x.bincount(None, 0), ErrorKind::DType, "integers");
     refused(Tensor::new([-1i64], &d)?.bincount(None, 0), ErrorKind::Index, "bincount");
-    refused(x.histogram(0, None).map(|h| h.0), ErrorKind::Value, "no 0 intervals");
+    refused(x.histogram(0, None).map(|h| h.0), ErrorKind::Value, "make 0 intervals");
     refused(x.histogram(3, Some((1.0, 1.0))).map(|h| h.0), ErrorKind::Value, "from 1 to 1");
     refused(x.cdist(&x, -1.0), ErrorKind::Value, "-1");
     refused(x.cdist(&x.t()?, 2.0), ErrorKind::Shape, "(.., n, d)");

@@ -151,7 +151,7 @@ fn what_a_replay_would_repeat_is_refused() {
         }
         Ok(vec![y])
     });
-    assert!(error.to_string().contains("did other work"), "{error}");
+    assert!(error.to_string().contains("did different work"), "{error}");
     assert!(error.to_string().contains("exp at"), "{error}");
 }
 
@@ -461,7 +461,7 @@ fn keys_that_a_replay_would_repeat_are_refused() {
         (0..draws).for_each(|_| _ = random::next_key());
         Ok(vec![Tensor::rand((3,), DType::F32, x[0].device())?])
     });
-    assert!(error.to_string().contains("drew another number of keys"), "{error}");
+    assert!(error.to_string().contains("drew a different number of keys"), "{error}");
 }
 
 #[test]

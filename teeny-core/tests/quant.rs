@@ -268,7 +268,7 @@ fn what_is_not_a_quantised_matrix_is_refused() -> Result<()> {
     assert!(bad.contains("i32"), "{bad}");
     let bad = text(QuantTensor::quantize(&x, QuantType::Q4K));
     assert!(bad.contains("a multiple of 256"), "{bad}");
-    assert!(text(QuantTensor::join(&[])).contains("no matrices to join"));
+    assert!(text(QuantTensor::join(&[])).contains("expected a matrix, got none"));
 
     let weight = QuantTensor::quantize(&x, QuantType::Q4_0)?;
     let wide =

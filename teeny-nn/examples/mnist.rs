@@ -1,7 +1,8 @@
 //! A classifier of handwritten digits: data, model, optimizer, training loop, accuracy.
 //!
-//! `cargo run --release --example mnist [FOLDER]`, where the folder has MNIST's four files, plain or
-//! gzipped. Without it and without `TEENY_DATA` it trains on 1,797 digits, a part of the library.
+//! `cargo run --release --example mnist [FOLDER]`, where the folder has MNIST's four files, plain
+//! or gzipped. Without it and without `TEENY_DATA` it trains on 1,797 digits, a part of the
+//! library.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

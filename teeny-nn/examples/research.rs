@@ -11,7 +11,7 @@ use teeny_nn::{grad, teeny_autograd::hvp};
 /// The parameters of a network as one point: a tensor for each.
 type Weights = Vec<Tensor>;
 
-/// A perceptron on generated data of two classes.
+/// An MLP on generated data of two classes.
 struct Experiment {
     store: Store,
     model: Sequential,

@@ -1,5 +1,5 @@
-//! Calls of a model: as a function of its parameters, [`Store::with_values`], and for its results
-//! alone, [`Store::evaluate`].
+//! Two ways to call a model: as a function of its parameters ([`Store::with_values`]), and for
+//! inference ([`Store::evaluate`]).
 
 use crate::store::{Param, Store};
 use teeny_autograd::no_grad;
@@ -100,7 +100,7 @@ impl Store {
                 param.require_shape(value)?;
                 let own = param.value().dtype();
                 if value.dtype() != own {
-                    let text = format!("parameter {name:?} is {own}, the value {}", value.dtype());
+                    let text = format!("expected {own} for {name:?}, got {}", value.dtype());
                     return Err(Error::dtype(text).help(format!(
                         "value.cast(DType::{})? converts",
                         own.name().to_uppercase()

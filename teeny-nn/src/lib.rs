@@ -51,9 +51,9 @@
 //! | [`train`] | runs, losses by step, metrics, logs, pictures, early stopping |
 //! | [`state`] | checkpoints |
 //!
-//! Files of tensors (safetensors, GGUF, `.npz`, `.pt`) are the crate [`teeny_formats`]; models of
-//! Hugging Face and GGUF files, and LoRA, are the crate `teeny-models`; training on several processes and
-//! machines is the crate `teeny-distributed`.
+//! The crate [`teeny_formats`] reads and writes files of tensors (safetensors, GGUF, `.npz`,
+//! `.pt`). The crate `teeny-models` opens models of Hugging Face and GGUF files, and has LoRA;
+//! `teeny-distributed` trains on several processes and machines.
 //!
 //! Layers have two constructors: `new` with PyTorch's defaults, and `with_options` with an options
 //! struct, such as [`conv::Conv2dOptions`]. Parameters have PyTorch's names and layout, so its

@@ -1,4 +1,4 @@
-//! [`SumOverRanks`]: what layers and metrics need to know of the processes that train together.
+//! [`SumOverRanks`]: the interface of layers and metrics to the processes that train together.
 
 use std::fmt;
 use teeny_core::{Result, Tensor};

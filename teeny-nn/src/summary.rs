@@ -192,7 +192,7 @@ impl<'a> Tree<'a> {
             let (call, inside, flops) = (&self.calls[i], i..self.ends[i], self.flops(i));
             let own = self.params.iter().filter(|(owner, _)| inside.contains(owner));
             let params: Vec<&Param> = own.map(|(_, param)| *param).collect();
-            // a view is a row of a chain only
+            // a view gets a row only in a chain
             if is_chain || flops > 0 || !params.is_empty() {
                 // a layer that returns its input makes no tensor
                 output = call.result.as_deref().or(output);

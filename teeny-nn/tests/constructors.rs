@@ -191,8 +191,8 @@ fn constructors_of_everything_else() {
         Names::parse("a.b") => "\"a.b\"", "without full stops";
         names.windows(0, store.device()) => "0", "at least one";
         names.sequences(3, store.device()) => "3", "longest";
-        generated::logistic(5, &[], 1) => "0 coefficients", "at least one";
-        generated::poisson(5, &[], 1) => "0 coefficients", "at least one";
+        generated::logistic(5, &[], 1) => "got none", "at least one";
+        generated::poisson(5, &[], 1) => "got none", "at least one";
         generated::moons(5, 0.1, 1).split(6) => "6", "0..=5";
         CharTokenizer::new([]) => "0 characters", "at least one";
         CharTokenizer::new(['a', 'a']) => "'a'", "each character once";

@@ -146,8 +146,8 @@ fn initialisers_have_the_bounds_and_moments_they_promise() {
     });
 }
 
-/// Initial weights with standard deviation 1 make wrong predictions with high confidence, those with
-/// 0.02 almost uniform ones.
+/// Initial weights with standard deviation 1 make wrong predictions with high confidence, those
+/// with 0.02 almost uniform ones.
 #[test]
 fn std_1_mnist_watch_out_shows_first_loss_above_20() {
     let images = digits::load().unwrap().train;

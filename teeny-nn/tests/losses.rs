@@ -321,11 +321,17 @@ fn contrastive_losses_have_gradients_and_say_what_does_not_fit() {
     let error = |inputs: &[Tensor]| of(inputs).unwrap_err().to_string();
     let three = draw(3, 5);
     for (inputs, says) in [
-        (vec![anchors.clone(), three], "anchors (4, 3) and positives (3, 3)"),
-        (vec![anchors.clone(), positives.clone(), draw(1, 6).t().unwrap()], "negatives are (M, 3)"),
+        (vec![anchors.clone(), three], "anchors are (4, 3), positives (3, 3)"),
+        (
+            vec![anchors.clone(), positives.clone(), draw(1, 6).t().unwrap()],
+            "negatives must be (M, 3)",
+        ),
         (vec![anchors.at(0, 0).unwrap(), positives.clone()], "anchors are (N, E), not (3,)"),
         (vec![draw(0, 1), draw(0, 1)], "at least one"),
-        (vec![anchors.clone(), half(&positives)], "anchors are f64, but other embeddings bf16"),
+        (
+            vec![anchors.clone(), half(&positives)],
+            "anchors are f64, but the other embeddings are bf16",
+        ),
     ] {
         let error = error(&inputs);
         assert!(error.contains(says) && error.contains("losses.rs"), "{error}");

@@ -257,12 +257,16 @@ fn lengths_that_do_not_fit_are_refused() {
         assert!(error.starts_with("gru at ") && error.contains("sequence_lengths.rs"), "{error}");
         assert!(error.contains(text) && error.contains(help), "{error}");
     };
-    fails((&[5]).into(), "lengths (1,) of i32 for 2 sequences", "its number of real steps");
+    fails((&[5]).into(), "lengths (1,) of i32 do not fit 2 sequences", "its number of real steps");
     fails((&[5, 0]).into(), "lengths[1] is 0, but x has 5 steps (1..=5)", "pad to the longest");
     fails((&[6, 5]).into(), "lengths[0] is 6, but x has 5 steps (1..=5)", "pad to the longest");
     let floats = x.sum([1, 2]).unwrap(); // (2)
-    fails(Lengths::Tensor(&tensor(&[5])), "lengths (1,) of i32 for 2 sequences", "an integer");
-    fails(Lengths::Tensor(&floats), "lengths (2,) of f32 for 2 sequences", "an integer");
+    fails(
+        Lengths::Tensor(&tensor(&[5])),
+        "lengths (1,) of i32 do not fit 2 sequences",
+        "an integer",
+    );
+    fails(Lengths::Tensor(&floats), "lengths (2,) of f32 do not fit 2 sequences", "an integer");
     fails(Lengths::Tensor(&tensor(&[5, 0])), "[0, 1] is -1, but", "lengths are 1 to T");
     fails(Lengths::Tensor(&tensor(&[6, 5])), "[0, 0] is 5, but", "lengths are 1 to T");
     let empty = Tensor::zeros((0, 5, 3), DType::F32, store.device()).unwrap(); // (0, 5, 3)

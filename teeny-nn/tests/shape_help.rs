@@ -92,7 +92,10 @@ fn masks_and_contexts_of_other_sizes() {
     let error = to(options().with_key_mask(&mask(&[2, 7]))).unwrap_err();
     helps(error, "key_mask is (2, 7), but the keys are (2, 5)");
     let error = to(options().with_mask(&mask(&[2, 5]))).unwrap_err();
-    assert!(error.to_string().contains("a mask of (2, 5) for 7 queries and 5 keys"), "{error}");
+    assert!(
+        error.to_string().contains("a mask of (2, 5) does not fit 7 queries and 5 keys"),
+        "{error}"
+    );
     helps(error, "with_key_mask takes a mask (B, S)");
     for shape in [&[7, 5][..], &[5], &[1, 5], &[7, 1], &[2, 1, 7, 5], &[4, 7, 5]] {
         assert!(to(options().with_mask(&mask(shape))).is_ok(), "{shape:?}");

@@ -94,7 +94,7 @@ fn open(options: &Options, device: &DeviceRef) -> Result<Models> {
         Some(path) if Encoder::knows(path) => {
             if options.embeddings.is_some() {
                 return Err(Error::value("--model and --embeddings are both encoders")
-                    .help("--model is a decoder then, or leave one of them out"));
+                    .help("pass a decoder as --model, or leave one of them out"));
             }
             models.encoder = Some(encoder(path)?);
         }

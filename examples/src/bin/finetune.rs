@@ -136,8 +136,8 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     };
     result.map_err(|error| match error.kind() {
         ErrorKind::OutOfMemory => error.help(
-            "more --memory, shorter texts (--length), a smaller rank (--lora) or a quantised model \
-             (--quantize)",
+            "use more --memory, shorter texts (--length), a smaller rank (--lora) or a quantised \
+             model (--quantize)",
         ),
         _ => error,
     })
@@ -197,7 +197,7 @@ fn tune_decoder(options: &Options, common: &Common, data: &Path) -> Result<()> {
 fn tune_encoder(options: &Options, common: &Common, data: &Path) -> Result<()> {
     if options.adapter.is_some() || options.model.quantize.is_some() {
         return Err(Error::unsupported("encoders are trained with all parameters, as floats")
-            .help("leave out --adapter and --quantize; lora::Lora is for programs"));
+            .help("leave out --adapter and --quantize; programs can use teeny_models::lora"));
     }
     let labels = match options.task {
         Task::Classes => Some(LabeledTexts::labels(data)?),
@@ -255,7 +255,7 @@ impl Options {
         if self.full {
             if decoder.store.all().iter().any(|param| param.quantized().is_some()) {
                 return Err(Error::value("quantised weights are not trained")
-                    .help("an adapter (without --full), or weights of floats"));
+                    .help("train an adapter (without --full), or use weights of floats"));
             }
             return Ok(None);
         }

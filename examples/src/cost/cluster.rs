@@ -148,12 +148,12 @@ impl Cluster {
             [("within.latency", self.within.latency), ("between.latency", self.between.latency)];
         for (name, rate) in rates {
             if rate.is_nan() || rate <= 0.0 {
-                return Err(Error::value(format!("{name} is {rate}, but a rate is above 0")));
+                return Err(Error::value(format!("{name} is {rate}, but a rate must be above 0")));
             }
         }
         for (name, seconds) in latencies {
             if !seconds.is_finite() || seconds < 0.0 {
-                return Err(Error::value(format!("{name} is {seconds}, but a time is 0 or more")));
+                return Err(Error::value(format!("{name} is {seconds}, but must be 0 or more")));
             }
         }
         Ok(())

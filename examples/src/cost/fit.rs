@@ -18,7 +18,7 @@ pub struct Measured {
 /// on a link that n ranks share.
 pub(super) fn least_squares(measured: &[Measured], sum_rate: f64) -> Result<(f64, f64)> {
     if sum_rate.is_nan() || sum_rate <= 0.0 {
-        return Err(Error::value(format!("sum_rate is {sum_rate}, but a rate is above 0")));
+        return Err(Error::value(format!("sum_rate is {sum_rate}, but a rate must be above 0")));
     }
     // Rows of [messages, bytes, seconds], each divided by its time: relative errors count. Bytes
     // are divided by the largest, so that the normal equations are well conditioned.

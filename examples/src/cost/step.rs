@@ -136,7 +136,7 @@ pub fn simulate(
         ("bucket", plan.bucket),
     ] {
         if !value.is_finite() || value <= 0.0 {
-            return Err(Error::value(format!("{name} is {value}, but a size is above 0")));
+            return Err(Error::value(format!("{name} is {value}, but a size must be above 0")));
         }
     }
     if workload.layers.is_empty() {

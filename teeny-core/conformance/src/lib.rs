@@ -9,7 +9,7 @@
 //! report     a table of operations × types, with the first counterexample of each failure
 //! fuzz       random graphs of operations instead of written cases
 //! oneop      random single operations
-//! dice       random choices, and operand: random values in a random view, for both
+//! dice       random choices; operand: random values in a random view; both serve fuzz and oneop
 //! ```
 //!
 //! A device of another crate runs all of it in a test of six lines:
@@ -306,10 +306,9 @@ impl Suite {
         report.add(RANDOM, dtype, cell);
     }
 
-    /// [`Suite::run`] for a device that can only be awaited, a GPU in a browser: results are awaited
-    /// and compared on the host. A case that reads inside is a refusal; random operations do, and
-    /// are left out. `pause` is awaited before
-    /// each case.
+    /// [`Suite::run`] for a device that can only be awaited, a GPU in a browser: results are
+    /// awaited and compared on the host. A case that reads inside is a refusal; random operations
+    /// do, and are left out. `pause` is awaited before each case.
     pub async fn run_async<P: Future<Output = ()>>(&self, pause: impl Fn() -> P) -> Report {
         let reference: DeviceRef = Reference::new();
         let mut report = self.report(&self.device);

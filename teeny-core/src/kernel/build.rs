@@ -366,8 +366,9 @@ impl Kernel {
     /// ```
     /// use teeny_core::{DType, Kernel};
     /// // Plain gradient descent with the learning rate as a parameter.
-    /// let sgd = Kernel::build([DType::F32; 2], [DType::F32], |[w, g], [lr]| [w - g *
-    /// lr]).unwrap(); assert_eq!(sgd.inputs().len(), 2);
+    /// let sgd =
+    ///     Kernel::build([DType::F32; 2], [DType::F32], |[w, g], [lr]| [w - g * lr]).unwrap();
+    /// assert_eq!(sgd.inputs().len(), 2);
     /// ```
     #[track_caller]
     pub fn build<const I: usize, const P: usize, const O: usize>(

@@ -109,7 +109,7 @@ impl Kernel {
         (0..self.nodes.len() as Id).filter(is_source).collect()
     }
 
-    /// The nodes whose values [`Kernel::part`] takes as they are: folds and reads at a position.
+    /// The nodes whose values become inputs of [`Kernel::part`]: folds and reads at a position.
     pub(crate) fn is_reduction(&self, id: Id) -> bool {
         matches!(self.nodes[id as usize].op, OpCode::Fold(_) | OpCode::At)
     }

@@ -157,7 +157,7 @@ impl<'b> Expr<'b> {
         let square = (small.where_cond(x, 0.0) * PI).square();
         let near = 1.0 - square * (1.0 / 6.0) * (1.0 - square * 0.05);
         let t = small.where_cond(x.like(1.0), x);
-        // The sine of an angle within one turn is exact for large x too.
+        // Reduced to one turn before the sine, so large x lose no precision.
         let turn = t - (t * 0.5).round() * 2.0;
         small.where_cond(near, (turn * PI).sin() / (t * PI))
     }

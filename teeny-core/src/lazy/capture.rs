@@ -127,10 +127,10 @@ impl<'f> Capture<'f> {
         self.replay.is_some()
     }
 
-    /// Compares one replay in `calls`, at irregular times, with a call: then the function is called,
-    /// and if it does other work than was recorded, or reads other numbers or tensors, the call is an
-    /// error that names the difference, and the function is recorded again. For tests of functions
-    /// that depend on more than their inputs. 0, the default, compares none.
+    /// Compares one replay in `calls`, at irregular times, with a call: then the function is
+    /// called, and if it does other work than was recorded, or reads other numbers or tensors, the
+    /// call is an error that names the difference, and the function is recorded again. For tests of
+    /// functions that depend on more than their inputs. 0, the default, compares none.
     pub fn check_every(&mut self, calls: usize) {
         self.check_every = calls;
     }
@@ -190,7 +190,7 @@ impl<'f> Capture<'f> {
         if self.symbol.is_some() {
             let _op = enter("Capture::run");
             return Err(Error::value("the captured function depends on an integer")
-                .help("capture.run_at(inputs, integer)? has it"));
+                .help("pass it: capture.run_at(inputs, integer)?"));
         }
         self.call("Capture::run", inputs, 0)
     }
@@ -212,7 +212,7 @@ impl<'f> Capture<'f> {
                 range.start(),
                 range.end()
             ))
-            .help("capture the function with a range that has it")),
+            .help("capture the function with a range that contains it")),
             None => Err(Error::value("the captured function depends on no integer")
                 .help("capture.run(inputs)?, or Capture::with_symbol")),
         }

@@ -170,8 +170,8 @@ impl List {
         if params.is_empty() {
             return 0..0;
         }
-        // One kernel again and again, as in a chain of `x + 1` or in the updates of an optimizer: the
-        // number is one number, so that the fused kernel has one parameter.
+        // One kernel again and again, as in a chain of `x + 1` or in the updates of an optimizer:
+        // the number is one number, so that the fused kernel has one parameter.
         if let Some(Node { op: last, params: range, .. }) = self.nodes.last()
             && let (Some(last), Some(kernel)) = (last.kernel(), op.kernel())
             && Arc::ptr_eq(last, kernel)
@@ -193,7 +193,7 @@ impl List {
         held
     }
 
-    /// Takes everything; the next list begins in the memory of `spare`, an empty list.
+    /// Takes the whole list; the next list reuses the memory of `spare`, which is empty.
     pub(super) fn take(&mut self, spare: List) -> List {
         let next = List { number: self.number + 1, ..spare };
         mem::replace(self, next)
@@ -210,8 +210,8 @@ impl List {
     }
 }
 
-/// The hash of a list and one node more. It need not tell apart all nodes: lists that are found by it
-/// are compared.
+/// The hash of a list and one node more. It need not tell apart all nodes: lists that are found by
+/// it are compared.
 pub(super) fn hash(before: u64, op: &Recorded, operands: &[Operand]) -> u64 {
     let mut hash = Mixer(before);
     mem::discriminant(op).hash(&mut hash);

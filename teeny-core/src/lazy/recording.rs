@@ -108,8 +108,8 @@ impl Recording {
         }
         if !self.draws.is_alike(&later.draws) {
             return Err(Error::value(
-                "the captured function drew another number of keys from the generator than in the \
-                 call before, or set it to another state",
+                "the captured function drew a different number of keys from the generator than in \
+                 the call before, or set it to another state",
             )
             .help("draw as often in each call, and seed the generator outside"));
         }
@@ -168,7 +168,7 @@ pub(super) fn difference(before: &Recording, later: &Recording, work: &Work) -> 
     let node_context = later.contexts.get(first).or(before.contexts.get(first));
     let at = node_context.map_or_else(|| "its results".into(), place);
     Err(Error::value(format!(
-        "the captured function did other work than in the call before; the first difference is {at}"
+        "this call did different work than the call before; the first difference is {at}"
     ))
     .help(
         "make sizes and operations the same in every call, or use Capture::with_symbol for a \

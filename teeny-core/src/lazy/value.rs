@@ -61,7 +61,7 @@ impl Value {
         met.then(|| self.slot.load(Ordering::Relaxed))
     }
 
-    /// Notes its slot in the list with this number.
+    /// Records its slot in the list with this number.
     pub(super) fn set_slot(&self, list: u64, slot: u32) {
         self.list.store(list, Ordering::Relaxed);
         self.slot.store(slot, Ordering::Relaxed);

@@ -70,8 +70,7 @@ impl Failure {
         };
         match self {
             Failure::Singular { row } => Error::value(format!(
-                "{which} is singular: nothing \
-                 is left of row {row} after elimination"
+                "{which} is singular: row {row} has become zero in the elimination"
             ))
             .help(
                 "a.pinv(None)?.matmul(&b) or a.lstsq(&b) gives the least-squares \
@@ -82,8 +81,8 @@ impl Failure {
                  order {order} is not positive"
             ))
             .help(
-                "adding a small multiple of eye(n) helps if it is so by rounding \
-                 only; eigh takes any symmetric matrix",
+                "if rounding is the cause, add a small multiple of eye(n); eigh takes any \
+                 symmetric matrix",
             ),
             Failure::NotFinite => Error::value(format!("{which} contains NaN or an infinity"))
                 .help("x.is_finite()? shows where"),

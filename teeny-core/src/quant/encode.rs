@@ -1,4 +1,4 @@
-//! Numbers to blocks.
+//! Encodes numbers as blocks.
 //!
 //! Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 have the bits of the Python package `gguf`. The scales of the K
 //! types are searched: about twenty step sizes are tried for each sub-block, scale and minimum are

@@ -300,7 +300,7 @@ impl Generator {
     pub fn below(&self, n: usize) -> Result<usize> {
         let _op = enter("generator.below");
         if n == 0 {
-            return Err(Error::value("no integer is below 0").help("n is at least 1"));
+            return Err(Error::value("expected n of at least 1, got 0").help("it draws from 0..n"));
         }
         let [low, high, ..] = philox(self.next_key(), 0);
         Ok(integer_below(low, high, n as u128) as usize)

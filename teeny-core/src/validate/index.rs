@@ -154,7 +154,7 @@ pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<TensorSpec> {
 pub fn pad(x: &Tensor, widths: &[(usize, usize)]) -> Result<TensorSpec> {
     if widths.len() != x.ndim() {
         return Err(Error::axis(format!(
-            "{} pairs of widths for the {} axes of {}",
+            "got {} pairs of widths for the {} axes of {}",
             widths.len(),
             x.ndim(),
             x.shape()

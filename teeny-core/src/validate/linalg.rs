@@ -60,17 +60,17 @@ pub fn linalg(op: LinalgOp, inputs: &[&Tensor]) -> Result<Vec<TensorSpec>> {
     let rows = a.ndim().wrapping_sub(2);
     if a.ndim() < 2 || square && a.shape()[rows] != a.shape()[rows + 1] {
         return Err(Error::shape(format!(
-            "{} of {}: {} needed",
+            "{0} expected {2}, got {1}",
             op.name(),
             a.shape(),
-            if square { "square matrices are" } else { "matrices are" }
+            if square { "square matrices" } else { "matrices" }
         ))
         .help(if a.ndim() < 2 { two_axes(a.shape()) } else { NOT_SQUARE }));
     }
     for x in inputs {
         if !matches!(x.dtype(), DType::F32 | DType::F64) || x.dtype() != a.dtype() {
             return Err(Error::dtype(format!(
-                "{} of {}: f32 or f64 is needed",
+                "{} expected f32 or f64, got {}",
                 op.name(),
                 x.dtype()
             ))
@@ -81,7 +81,7 @@ pub fn linalg(op: LinalgOp, inputs: &[&Tensor]) -> Result<Vec<TensorSpec>> {
         && (b.ndim() != a.ndim() || b.shape()[..=rows] != a.shape()[..=rows])
     {
         return Err(Error::shape(format!(
-            "{} of {} and {}: (.., n, n) and (.., n, k) are needed",
+            "{} expected (.., n, n) and (.., n, k), got {} and {}",
             op.name(),
             a.shape(),
             b.shape()

@@ -49,7 +49,7 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<(TensorSpec, TensorSpec
     }
     if options.window == Some(0) || options.window.is_some() && options.causal.is_none() {
         return Err(Error::value(format!(
-            "a window of {} keys: it has at least one key, and reaches back from a causal query",
+            "a window of {} keys needs at least one key and a causal query",
             options.window.unwrap_or(0)
         ))
         .help("Attention::causal(offset).window(n) with n of at least 1"));

@@ -57,7 +57,7 @@ pub(super) struct ConvTask<'a, T> {
 
 /// Blocks of rows of columns.
 struct Blocks {
-    /// Rows of a block, except the last one of each part.
+    /// Rows of a block; the last block of a part may have fewer.
     depth: usize,
     /// Rows of a part.
     rows: usize,

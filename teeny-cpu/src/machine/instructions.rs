@@ -1,8 +1,9 @@
 //! The instructions of an accumulator machine (`registers`), made of the steps of a group.
 //!
-//! A value that only the next step reads stays in the accumulator; every other one has memory. 16-bit
-//! operands are widened into the accumulator if one step begins with them, otherwise into buffers of
-//! eight vectors, each once however often it is read. Results are rounded from the accumulator:
+//! A value that only the next step reads stays in the accumulator; every other value is stored.
+//! 16-bit operands are widened into the accumulator if one step begins with them, otherwise into
+//! buffers of eight vectors, each once however often it is read. Results are rounded from the
+//! accumulator:
 //!
 //! ```text
 //!   widen x ─► buffer 0 ─ load buffer 0 ─ mul 0.1 ─ choose by buffer 0 ─ store y in 16 bits
@@ -15,15 +16,15 @@ use std::mem::MaybeUninit;
 
 /// Vectors of the accumulator.
 pub(crate) const VECTORS: usize = 8;
-/// The most instructions.
+/// The maximum number of instructions.
 const MAX_INSTRUCTIONS: usize = 48;
-/// The most numbers: an operand that is one number in all rows has one, one that is another in each
-/// row has one for each of as many rows as there are vectors.
+/// The maximum number of scalars. An operand with the same scalar in all rows takes one; an operand
+/// with a scalar per row takes [`VECTORS`], one for each row.
 const MAX_NUMBERS: usize = 28;
 const MAX_COLUMNS: usize = MAX_NUMBERS / VECTORS;
-/// The most buffers, of one 16-bit operand each.
+/// The maximum number of buffers; each holds one 16-bit operand.
 pub(super) const MAX_BUFFERS: usize = 5;
-/// Bytes of the widest vector, and from a vector to the next in buffers and among numbers.
+/// Bytes of the widest vector, and the stride of vectors in buffers and of scalars.
 pub(crate) const VECTOR: usize = 64;
 /// Bytes of a buffer, as of the accumulator.
 pub(crate) const BUFFER: usize = VECTORS * VECTOR;

@@ -51,7 +51,7 @@ pub(crate) struct Reduction {
 /// A pass over the elements of rows.
 #[derive(Default, Debug)]
 pub(crate) struct Pass {
-    /// Instructions that run once per row before it.
+    /// Instructions that run once per row, before the loop.
     pub before: Vec<Instr>,
     pub instrs: Vec<Instr>,
     pub folds: Vec<Reduction>,

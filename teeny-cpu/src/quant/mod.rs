@@ -118,7 +118,7 @@ impl Groups<'_> {
 impl RowWork for Groups<'_> {
     #[inline(always)]
     fn run<R: Rows>(self) {
-        // kilobytes, which the product with one row of x, of a token, does without
+        // takes kilobytes, which the product with a single row of x (one token) does not need
         let (mut one, mut many, mut two);
         let (all, panels): (&mut [Sums], &mut [Panel]) = if self.m == 1 {
             one = [[[0.0; GROUP]; 2]];

@@ -1,7 +1,7 @@
 //! [`Rows`]: sixteen lanes of 32 bits, one for each row of a group, at each instruction level.
 //!
-//! Products of bytes are summed exactly, and floats are multiplied and added with a rounding each:
-//! a loop over these lanes has the same bits at every level.
+//! Products of bytes are summed exactly, and float products and sums are rounded separately (no
+//! fused multiply-add): a loop over these lanes returns the same bits at every level.
 
 #[cfg(any(test, not(target_arch = "aarch64")))]
 pub(super) mod arrays;
@@ -26,8 +26,8 @@ pub(super) trait Rows: Copy {
     /// Whether there are registers for the products with two groups of rows.
     const PAIRS: bool;
 
-    /// Runs `work` with these lanes. The compiler makes a separate function of it, for the reason of
-    /// [`crate::simd::F32s::call`].
+    /// Runs `work` with these lanes. The compiler makes a separate function of it, for the reason
+    /// of [`crate::simd::F32s::call`].
     fn call(work: impl RowWork);
     /// Reads 64 bytes.
     ///

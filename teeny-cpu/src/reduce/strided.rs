@@ -429,7 +429,8 @@ impl Strided<'_> {
                 let few = Few { n, rows, step, blocks, apart };
                 few_rows(self.cpu.level, self.flip, to, x, few).then_some(blocks)
             };
-            // A block that fails is to fail alone: which are together depends on the threads.
+            // A block must fail alone, because the number of threads decides which blocks run
+            // together.
             run(blocks).or_else(|| run(1)).unwrap_or(0)
         }
     }

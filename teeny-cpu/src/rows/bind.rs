@@ -115,7 +115,7 @@ impl Memory {
         base.wrapping_add(self.totals + k * stride).cast()
     }
 
-    /// Where tile `k` begins, and the elements of `size` bytes from a position to the next.
+    /// The start of tile `k`, and the stride between positions in elements of `size` bytes.
     pub(super) fn tile(&self, base: *mut u8, k: usize, size: usize) -> (*mut u8, usize) {
         (base.wrapping_add(self.tiles + k * self.kept_stride), self.kept_row / size)
     }

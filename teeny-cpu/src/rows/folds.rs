@@ -185,7 +185,7 @@ fn smaller<T: Number>(a: T, b: T) -> T {
     if a < b || a != a { a } else { b }
 }
 
-/// Sums and products of lanes that go on in f64.
+/// Sums and products of lanes whose accumulation continues in f64.
 pub(super) struct Across<T> {
     pub fold: Fold,
     pub rows: usize,

@@ -5,7 +5,7 @@
 pub(super) enum RowSchedule {
     /// Vectors are along a row, this number of rows at a time.
     Along(usize),
-    /// This number of rows is transposed at a time, and vectors are across them.
+    /// Transposes this number of rows at a time, so that each vector has one element of each row.
     Blocks(usize),
     /// Neighbouring rows are neighbours in memory, and vectors are across this number of them.
     Columns(usize),

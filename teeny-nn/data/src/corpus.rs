@@ -118,9 +118,8 @@ impl Corpus {
         let device = self.tokens.device();
         let part = self.shard.of(batch);
         if part.is_empty() && batch > 0 {
-            let text = format!("a batch of {batch} examples has none for this rank");
-            return Err(Error::value(text)
-                .help("larger batches, or fewer ranks: every rank needs an example"));
+            let text = format!("cannot give each rank an example from a batch of {batch}");
+            return Err(Error::value(text).help("use larger batches, or fewer ranks"));
         }
         // (B, 1)
         let starts = Tensor::random(

@@ -55,7 +55,7 @@ pub fn records(text: &str, delimiter: char) -> AtLine<Vec<(usize, Vec<String>)>>
         }
         let width = records.first().map_or(cells.len(), |(_, cells): &(_, Vec<_>)| cells.len());
         if cells.len() != width {
-            let text = format!("{} columns, where the first line has {width}", cells.len());
+            let text = format!("{} columns, but the first line has {width}", cells.len());
             let help = "cells that have a delimiter, a line feed or a quote are quoted";
             return Err((begin, Error::format(text).help(help)));
         }

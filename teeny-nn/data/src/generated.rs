@@ -246,8 +246,8 @@ fn from_model(
     answer: impl Fn(&mut Draws, f64) -> f64,
 ) -> Result<Samples> {
     let [weights @ .., bias] = coefficients else {
-        return Err(Error::value("0 coefficients, but a model has at least one, its constant")
-            .help("weights, then the constant: &[2.0, -1.0, 0.5]"));
+        return Err(Error::value("expected at least one coefficient, the constant, got none")
+            .help("pass the weights, then the constant: &[2.0, -1.0, 0.5]"));
     };
     let mut draws = Draws::new(seed);
     let row = |_| {

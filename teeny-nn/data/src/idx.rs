@@ -5,8 +5,8 @@
 //! zero   type u8 axes = 3   60,000        28            28            row-major
 //! ```
 //!
-//! The sizes in a header are compared with the length of the file before memory is allocated. The
-//! meaning of the numbers is not known here; [`super::mnist`] pairs images with labels.
+//! The sizes in a header are compared with the length of the file before memory is allocated. This
+//! module does not interpret the numbers; [`super::mnist`] pairs images with labels.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -96,8 +96,8 @@ impl<D: Dataset> DataLoader<D> {
         let _op = enter("DataLoader::weighted");
         let items = self.dataset.len();
         if weights.len() != items || count == 0 {
-            let text = format!("{} weights and {count} draws for {items} items", weights.len());
-            return Err(Error::value(text).help("one weight for each item, at least one draw"));
+            let text = format!("cannot draw {count} of {items} items by {} weights", weights.len());
+            return Err(Error::value(text).help("pass a weight for each item, draw at least one"));
         }
         if let Some(i) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
             return Err(Error::value(format!("weights[{i}] is {}", weights[i]))
@@ -111,7 +111,7 @@ impl<D: Dataset> DataLoader<D> {
         let sums: Vec<f64> = weights.iter().map(add).collect();
         if total == 0.0 || total.is_infinite() {
             return Err(Error::value(format!("the sum of the weights is {total}"))
-                .help("at least one weight above 0, and a finite sum"));
+                .help("pass at least one weight above 0, and weights with a finite sum"));
         }
         self.sampling = Sampling::Weighted { sums, count, seed };
         if self.drop_last {
@@ -137,7 +137,7 @@ impl<D: Dataset> DataLoader<D> {
         let items = self.items();
         if items < self.batch {
             let text = format!("{items} items make no batch of {}: epochs are empty", self.batch);
-            return Err(Error::value(text).help(format!("batches of at most {items} items")));
+            return Err(Error::value(text).help(format!("use batches of at most {items} items")));
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl<D: Dataset> DataLoader<D> {
         let (items, ranks) = (self.batch.min(self.items()), self.shard.ranks);
         if items < ranks {
             return Err(Error::value(format!("batches of {items} items for {ranks} ranks"))
-                .help("larger batches, or fewer ranks: every rank needs an item"));
+                .help("use larger batches, or fewer ranks: every rank needs an item"));
         }
         Ok(())
     }

@@ -54,7 +54,7 @@ impl SeriesWindows {
             1 => series.unsqueeze(1)?, // (T, 1)
             2 => series.clone(),
             _ => {
-                let text = format!("a series of shape {}", series.shape());
+                let text = format!("expected one or two axes, got {}", series.shape());
                 return Err(Error::shape(text).help("(T), or (T, C) for C channels"));
             }
         };
@@ -64,13 +64,13 @@ impl SeriesWindows {
     fn checked(self) -> Result<SeriesWindows> {
         let SeriesWindows { length, horizon, stride, .. } = self;
         if [length, horizon, stride].contains(&0) {
-            let text = format!("length {length}, horizon {horizon}, stride {stride}");
-            return Err(Error::value(text).help("all are at least 1"));
+            let text = format!("got length {length}, horizon {horizon} and stride {stride}");
+            return Err(Error::value(text).help("each must be at least 1"));
         }
         let steps = self.series.shape()[0];
         if length.checked_add(horizon).is_none_or(|window| window > steps) {
-            let text = format!("{steps} steps, but a window takes {length} + {horizon}");
-            return Err(Error::value(text).help("a longer series, or shorter windows"));
+            let text = format!("got {steps} steps, but a window takes {length} + {horizon}");
+            return Err(Error::value(text).help("pass a longer series, or make shorter windows"));
         }
         Ok(self)
     }

@@ -57,11 +57,11 @@ fn tensors_that_are_no_data_set_are_refused() {
     };
     let two = DataLoader::new((x.clone(), y.clone()), 2).map(drop);
     says(two, "DataLoader::new at");
-    says((x.clone(), y.clone()).check(), "tensors of 5 and 4 items: 0 and 1 are (5, 2) and (4,)");
+    says((x.clone(), y.clone()).check(), "tensor 0 has 5 items, tensor 1 has 4: (5, 2) and (4,)");
     says(DataLoader::new(vec![x.clone(), x.clone(), y], 2).map(drop), "0 and 2 are");
     let scalar = Tensor::zeros((), DType::F32, &x).unwrap();
     says(DataLoader::new((x.clone(), scalar), 2).map(drop), "tensor 1 of the data set is a scalar");
-    says(DataLoader::new(Vec::<Tensor>::new(), 2).map(drop), "a data set of no tensors");
+    says(DataLoader::new(Vec::<Tensor>::new(), 2).map(drop), "expected a tensor, got none");
     says(DataLoader::new(vec![x.slice(0, ..0).unwrap()], 2).map(drop), "the data set is empty");
     let empty = vec![x.clone()].subset(Vec::new()).unwrap();
     says(DataLoader::new(empty, 2).map(drop), "no epoch would have a batch");
@@ -92,9 +92,11 @@ fn parts_of_a_random_split_are_the_whole() {
     assert_eq!((sizes(100), sizes(8), sizes(1)), ([80, 10, 10], [7, 1, 0], [1, 0, 0]));
     let other = pairs(0, 40).random_split([20, 20], 1).unwrap();
     assert_ne!(other[0].indices(), pairs(0, 40).random_split([20, 20], 2).unwrap()[0].indices());
-    for (parts, says) in
-        [([0.8, 0.3], "[0.8, 0.3], of sum 1.1"), ([f64::NAN, 0.5], "NaN"), ([1.5, -0.5], "-0.5")]
-    {
+    for (parts, says) in [
+        ([0.8, 0.3], "[0.8, 0.3] have the sum 1.1"),
+        ([f64::NAN, 0.5], "NaN"),
+        ([1.5, -0.5], "-0.5"),
+    ] {
         let error = pairs(0, 10).random_split(parts, 0).unwrap_err().to_string();
         assert!(error.contains(says) && error.contains("random_split at"), "{error}");
     }
@@ -166,8 +168,8 @@ fn items_are_drawn_by_their_weights() {
 fn weights_and_counts_that_draw_nothing_are_refused() {
     let loader = || DataLoader::new(pairs(0, 3), 2).unwrap();
     for (weights, count, says) in [
-        (&[1.0, 1.0][..], 5, "2 weights and 5 draws for 3 items"),
-        (&[1.0, 1.0, 1.0], 0, "3 weights and 0 draws for 3 items"),
+        (&[1.0, 1.0][..], 5, "cannot draw 5 of 3 items by 2 weights"),
+        (&[1.0, 1.0, 1.0], 0, "cannot draw 0 of 3 items by 3 weights"),
         (&[1.0, f64::NAN, 1.0], 5, "weights[1] is NaN"),
         (&[1.0, 1.0, -1.0], 5, "weights[2] is -1"),
         (&[1.0, f64::INFINITY, 1.0], 5, "weights[1] is inf"),

@@ -67,7 +67,7 @@ fn a_split_by_time_shares_no_step() {
         assert!(windows.split(fraction).is_err());
     }
     for (length, horizon, stride, says) in [
-        (0, 1, 1, "length 0, horizon 1, stride 1"),
+        (0, 1, 1, "length 0, horizon 1 and stride 1"),
         (1, 0, 1, "horizon 0"),
         (1, 1, 0, "stride 0"),
         (40, 11, 1, "50 steps, but a window takes 40 + 11"),

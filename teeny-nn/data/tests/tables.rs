@@ -50,7 +50,7 @@ fn files_that_are_no_table_say_why() {
     for (text, says) in [
         ("", "bad.csv is empty"),
         ("a,b,a\n", "bad.csv, line 1: two columns are called \"a\""),
-        ("a,b\n1,2\n\n3\n", "bad.csv, line 4: 1 columns, where the first line has 2"),
+        ("a,b\n1,2\n\n3\n", "bad.csv, line 4: 1 columns, but the first line has 2"),
         ("a,b\n1,\"2\n", "bad.csv, line 2: a quote is not closed"),
     ] {
         let error = without_line(&Table::parse("bad.csv", text, ',').unwrap_err());

@@ -183,11 +183,11 @@ pub trait Communicator: SumOverRanks {
         for theirs in gather(self, MessageKind::Numbers, bytes)? {
             if theirs.len() != 8 * numbers.len() {
                 return Err(Error::value(format!(
-                    "this rank sums {} numbers, another one {}",
+                    "this rank sums {} numbers, another rank {}",
                     numbers.len(),
                     theirs.len() / 8
                 ))
-                .help("all ranks pass lists of one length"));
+                .help("all ranks must pass lists of the same length"));
             }
             for (sum, x) in sums.iter_mut().zip(theirs.chunks_exact(8)) {
                 *sum += x.try_into().map_or(f64::NAN, f64::from_le_bytes);

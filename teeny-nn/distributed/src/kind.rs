@@ -1,4 +1,4 @@
-//! The kinds of collective operations, and of elements that are not finite.
+//! The kinds of collective operations, the purposes of messages, and [`NotFinite`] elements.
 
 /// How the elements of all ranks become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! Training on several processes and machines: collective operations, and what is built on them.
+//! Training on several processes and machines: collective operations, and data and model
+//! parallelism built on them.
 //!
 //! ```text
 //! Communicator       rank, size, all_reduce, all_gather ..    communicator
@@ -14,8 +15,8 @@
 //! threads_per_rank   a rank's share of the processors         processors
 //! ```
 //!
-//! The crate knows the layers, optimizers and runs of [`teeny_nn`], which knows of ranks only what
-//! it needs: [`SumOverRanks`], [`teeny_nn::attention::HeadRanks`],
+//! The crate uses the layers, optimizers and runs of [`teeny_nn`], which sees ranks only through
+//! traits: [`SumOverRanks`], [`teeny_nn::attention::HeadRanks`],
 //! [`teeny_nn::transformer::BlockLayers`] and [`teeny_nn::train::RunRanks`].
 #![forbid(unsafe_code)]
 

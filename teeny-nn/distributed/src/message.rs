@@ -1,4 +1,4 @@
-//! Messages between two ranks, and what carries them.
+//! Messages between two ranks, and the [`Transport`] that carries them.
 
 use super::kind::{Kind, MessageKind};
 use std::fmt;

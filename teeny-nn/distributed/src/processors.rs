@@ -77,8 +77,8 @@ fn parse(list: &str) -> Vec<usize> {
 }
 
 /// A warning if a rank of `ranks` has one processor for its two threads, computation and
-/// communication, or the `local` ranks of this machine have fewer processors than they are. `allowed`
-/// are the processors that this process may run on, `machine` those that there are.
+/// communication, or the `local` ranks of this machine have fewer processors than they are.
+/// `allowed` are the processors that this process may run on, `machine` those that there are.
 #[cfg(any(feature = "mpi", test))]
 fn warning(allowed: &[usize], machine: usize, ranks: usize, local: usize) -> Option<String> {
     let slow = "steps can take several times as long";

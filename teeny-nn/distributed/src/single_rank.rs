@@ -1,4 +1,4 @@
-//! One rank.
+//! [`SingleRank`]: the communicator of a program with one rank.
 
 use super::Communicator;
 use super::collective::{Collective, Group, Pending, run};

@@ -83,8 +83,8 @@ impl Threads {
             .collect()
     }
 
-    /// Runs `body` as each of `size` ranks; the results by rank. Each has its own generator of random
-    /// numbers, as processes have, all with the state of the caller's.
+    /// Runs `body` as each of `size` ranks; the results by rank. Each has its own generator of
+    /// random numbers, as processes have, all with the state of the caller's.
     ///
     /// # Errors
     /// The error of the first rank that has one. If a rank panics, so does this call.

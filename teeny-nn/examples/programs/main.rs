@@ -3,11 +3,11 @@
 //!
 //! A program draws random numbers in every way there is, checkpoints, differentiates, gives up
 //! operands, and between its calls changes modes, parameters and the generator. It is called on an
-//! eager device, recorded (whole, and in lists of a few operations), and captured, on the CPU engine
-//! with one thread and with four, and on the oracle: the results of one engine have the same bits,
-//! except for the sign and payload of NaN, and the generator ends in the same state. Sums in another
-//! order (`LazyOptions::reassociate`) agree within rounding. Two threads may share a recording
-//! device. A function that reads what a replay cannot know must be refused.
+//! eager device, recorded (whole, and in lists of a few operations), and captured, on the CPU
+//! engine with one thread and with four, and on the oracle: the results of one engine have the same
+//! bits, except for the sign and payload of NaN, and the generator ends in the same state. Sums in
+//! another order (`LazyOptions::reassociate`) agree within rounding. Two threads may share a
+//! recording device. A function that reads what a replay cannot know must be refused.
 //!
 //! A finding is made smaller and printed; the program then fails.
 

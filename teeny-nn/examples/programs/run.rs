@@ -346,8 +346,8 @@ fn input(program: &Program, call: usize, device: &DeviceRef) -> Result<Tensor> {
     x.cast(program.dtype)
 }
 
-/// The outcome of `program` on `engine`, which records where `captured` says so, from the same state
-/// of the generator. Results are read at the end of each call or of all.
+/// The outcome of `program` on `engine`, which records where `captured` says so, from the same
+/// state of the generator. Results are read at the end of each call or of all.
 pub fn run(program: &Program, engine: &DeviceRef, captured: bool, deferred: bool) -> Outcome {
     random::with_seed(17, || {
         let device: DeviceRef = Autograd::new(engine.clone());

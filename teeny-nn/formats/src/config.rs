@@ -1,4 +1,4 @@
-//! `config.json`: sizes under the keys that a family uses.
+//! [`Config`]: reads the sizes and options in `config.json`, under the keys of a model family.
 
 use crate::keys;
 use crate::names::{loading, of_file};
@@ -233,19 +233,19 @@ impl Config {
         }
     }
 
-    /// The number of the first of `keys` that is there, otherwise `default`.
+    /// The number under the first of `keys` that the file has, otherwise `default`.
     pub fn number(&self, keys: &[&str], default: f64) -> Result<f64> {
         Ok(self.number_of(keys)?.unwrap_or(default))
     }
 
-    /// The probability of the first of `keys` that is there, otherwise `default`.
+    /// The probability under the first of `keys` that the file has, otherwise `default`.
     pub fn probability(&self, keys: &[&str], default: f64) -> Result<f64> {
         let p = self.number(keys, default)?;
         let wrong = || self.error(format!("{:?} is {p}, not a probability", self.shown(keys[0])));
         if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(wrong()) }
     }
 
-    /// The number of the first of `keys` that is there.
+    /// The number under the first of `keys` that the file has.
     pub fn number_of(&self, keys: &[&str]) -> Result<Option<f64>> {
         let Some(value) = self.get(keys) else { return Ok(None) };
         value.as_f64().map(Some).ok_or_else(|| self.wrong(keys, value, "a number"))
@@ -281,7 +281,7 @@ impl Config {
         match found.and_then(|item| item["template"].as_str()) {
             Some(text) => Ok(Some(text.to_string())),
             None if found.is_none() && value.is_array() => Ok(None),
-            None => Err(self.error("\"chat_template\" is no text and no list of them".to_string())),
+            None => Err(self.error("\"chat_template\" is neither a text nor a list".to_string())),
         }
     }
 
@@ -322,8 +322,8 @@ impl Config {
     pub fn set_labels(&mut self, class: &str, labels: &[String]) -> Result<bool> {
         let names: HashSet<&String> = labels.iter().collect();
         if names.len() < labels.len() || !(1..=LABELS).contains(&labels.len()) {
-            let text = format!("{} classes, {} of them different", labels.len(), names.len());
-            return Err(Error::value(text).help("with_labels: the name of each class, once"));
+            let text = format!("got {} classes, {} of them different", labels.len(), names.len());
+            return Err(Error::value(text).help("pass the name of each class once to with_labels"));
         }
         let is_same = self.first_text("architectures") == Some(class) && self.labels()? == labels;
         let numbered = || labels.iter().enumerate();

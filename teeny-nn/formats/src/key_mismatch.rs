@@ -1,4 +1,4 @@
-//! All differences between the keys of a file or state and its owner's keys, in one error.
+//! One error that lists all differences between the keys of a file or state and the expected keys.
 
 use std::collections::HashSet;
 use teeny_core::{Error, Result, Shape};

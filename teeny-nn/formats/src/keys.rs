@@ -1,5 +1,5 @@
-//! Keys of other people's files that no option is made from: they do not matter, are refused unless
-//! their value is neutral, or are told. `keys.txt` has them.
+//! Keys in files of other libraries that set no option here. A key is ignored, refused unless its
+//! value is neutral, or reported; `keys.txt` lists them.
 
 use serde_json::Value;
 

@@ -4,7 +4,7 @@
 //! shapes of the source ─ rules of the mapping ─► recipes: pieces of the source's tensors
 //!   read("h.0.qkv")  =  read h.0.q, h.0.k, h.0.v ─ transpose each ─ take rows ─ join
 //! ```
-//! Shapes alone make the recipes, once. Each `read` reads the tensors of its recipe.
+//! The recipes are computed once, from shapes alone. Each `read` reads the tensors of its recipe.
 
 use super::element_type::ElementType;
 use super::{Mapping, TensorSource};
@@ -138,7 +138,7 @@ impl Index {
                 let mut shape =
                     if transposes { transposed(&theirs, &shape)? } else { shape.clone() };
                 if let Some(rows) = target.rows.filter(|rows| shape.first() != Some(rows)) {
-                    let text = format!("{theirs:?} is {shape:?}, its rule is for {rows} rows");
+                    let text = format!("{theirs:?} is {shape:?}, but its rule is for {rows} rows");
                     return Err(Error::shape(text)
                         .help("give join or split the rows of each part, in their order"));
                 }

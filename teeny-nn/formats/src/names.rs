@@ -1,4 +1,4 @@
-//! Names and numbers in errors and reports. Knows neither parameters nor files.
+//! Formats names and numbers for errors and reports. Independent of parameters and files.
 
 use std::path::Path;
 use teeny_core::{Error, ErrorKind};

@@ -225,7 +225,7 @@ impl<'a> Machine<'a, '_> {
         self.pop()?;
         match self.top()? {
             Node::Dict(_) | Node::OtherCall(_) => Ok(()),
-            _ => Err(Error::format("attributes of a value that is not a dictionary")),
+            _ => Err(Error::format("cannot set attributes of a value that is not a dictionary")),
         }
     }
 
@@ -331,7 +331,7 @@ impl<'a> Machine<'a, '_> {
         match self.top()? {
             Node::List(list) => list.extend(items),
             Node::OtherCall(_) => {}
-            _ => return Err(Error::format("items are appended to a value that is not a list")),
+            _ => return Err(Error::format("cannot append items to a value that is not a list")),
         }
         Ok(())
     }
@@ -343,7 +343,7 @@ impl<'a> Machine<'a, '_> {
         match self.top()? {
             Node::Dict(dict) => dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1]))),
             Node::OtherCall(_) => {}
-            _ => return Err(Error::format("items are set in a value that is not a dictionary")),
+            _ => return Err(Error::format("cannot set items in a value that is not a dictionary")),
         }
         Ok(())
     }
@@ -371,14 +371,14 @@ impl<'a> Machine<'a, '_> {
         let (Node::Tuple(arguments), Node::Global(function)) =
             (self.node(arguments), self.node(function))
         else {
-            return Err(Error::format("a call of a value that is not a function"));
+            return Err(Error::format("cannot call a value that is not a function"));
         };
         let known = FUNCTIONS.iter().find(|(name, _)| **name == **function);
         let node = match known {
             Some((_, known)) if arguments.len() <= 16 => Node::Call(*known, arguments.clone()),
             Some(_) => {
                 return Err(Error::format(format!(
-                    "a call of {} with {} arguments",
+                    "cannot call {} with {} arguments",
                     quoted(function),
                     arguments.len()
                 )));

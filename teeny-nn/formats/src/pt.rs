@@ -70,8 +70,8 @@ pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
 
 fn parse(bytes: &[u8], device: impl ToDevice) -> Result<State> {
     if bytes.starts_with(&[0x80, 0x02]) {
-        return Err(Error::format("a file of PyTorch before 1.6, which is not a zip archive")
-            .help("load and save it with a newer PyTorch"));
+        return Err(Error::format("cannot read the format of PyTorch before 1.6: not a zip file")
+            .help("load it and save it again with a newer PyTorch"));
     }
     let mut archive = Zip::parse(bytes).map_err(|e| zip::not_an_archive(bytes, e, "a .pt file"))?;
     let folder = archive.names().find_map(|name| {
@@ -290,9 +290,8 @@ impl<'n> Reader<'_, 'n> {
 
     fn size(&self, id: Id) -> Result<usize> {
         match self.node(id) {
-            Node::Int(v) => {
-                usize::try_from(*v).map_err(|_| Error::format(format!("a size is {v}")))
-            }
+            Node::Int(v) => usize::try_from(*v)
+                .map_err(|_| Error::format(format!("expected a size of 0 or more, got {v}"))),
             _ => Err(malformed()),
         }
     }
@@ -386,7 +385,7 @@ fn storage_dtype(class: &str) -> Result<DType> {
 
 fn unsupported_dtype(name: &str) -> Error {
     let text = format!("the dtype {} is not among teeny's dtypes", quoted(name));
-    Error::dtype(text).help("x.to(torch.float32) in Python converts before torch.save")
+    Error::dtype(text).help("convert it in Python before torch.save: x.to(torch.float32)")
 }
 
 fn other_call_help(function: &str) -> &'static str {

@@ -6,13 +6,13 @@
 //!                            |   "data_offsets": [0, 401408]}, "__metadata__": {..}} |
 //! ```
 //!
-//! [`SafeTensors::open`] reads the header, [`SafeTensors::tensor`] the bytes of one tensor. The header must
-//! describe all of the data, each byte once, before any of it is used. [`SafeTensors::from_bytes`] and
-//! [`write_async`] are the forms for programs without files.
+//! [`SafeTensors::open`] reads the header, [`SafeTensors::tensor`] the bytes of one tensor. The
+//! header must describe all of the data, each byte once, before any of it is used.
+//! [`SafeTensors::from_bytes`] and [`write_async`] are the forms for programs without files.
 //!
 //! Source: <https://github.com/huggingface/safetensors>, with the same limit of the header (100
-//! MB). The crate `safetensors` and its dependencies would add a third to the crates of a build;
-//! reading and writing take a page.
+//! MB). The crate `safetensors` would add a third to the number of crates of a build; reading and
+//! writing take a page.
 
 use super::file_kind::{self, Source};
 use crate::json::Json;
@@ -87,8 +87,7 @@ impl SafeTensors {
         Ok(SafeTensors { label: name, source: Source::File(file), header, data_start })
     }
 
-    /// The archive whose file has these bytes, for programs without files, such as those in a
-    /// browser.
+    /// Reads a file that is in memory, for programs without files, such as those in a browser.
     ///
     /// # Errors
     /// As [`SafeTensors::open`].

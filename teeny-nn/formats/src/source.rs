@@ -1,4 +1,4 @@
-//! [`TensorSource`]: what tensors with names are read from.
+//! [`TensorSource`]: a source of named tensors.
 
 use super::element_type::ElementType;
 use super::safetensors::is_counter;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use teeny_core::{DType, DeviceRef, Error, QuantTensor, Reference, Result, Tensor};
 
-/// A source of named tensors: a file, several, or a [`State`] that was read.
+/// A source of named tensors: one file, several files, or a [`State`] in memory.
 pub trait TensorSource {
     /// The name of the source in errors.
     fn label(&self) -> String;

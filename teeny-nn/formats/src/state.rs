@@ -1,4 +1,4 @@
-//! [`State`]: named tensors and values, of which checkpoints consist.
+//! [`State`]: the named tensors and values of a checkpoint.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

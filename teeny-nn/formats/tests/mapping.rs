@@ -136,15 +136,15 @@ fn rules_that_do_not_fit_are_errors() {
     let said = text(Mapping::new().join(&["h.*.q", "h.*.k"], "h.*.qk", &[4]));
     assert!(said.contains("2 parts") && said.contains("1 numbers of rows"), "{said}");
     let said = text(Mapping::new().join(&["h.*.q", "h.*.k"], "h.*.qk", &[4, 3]));
-    assert!(said.contains("\"h.0.k\" is [2, 2], its rule is for 3 rows"), "{said}");
+    assert!(said.contains("\"h.0.k\" is [2, 2], but its rule is for 3 rows"), "{said}");
     let said = text(Mapping::new().join(&["h.*.q", "h.*.k"], "h.*.qk", &[4, 2]));
     assert!(said.contains("\"h.1.q\" [4, 3] and \"h.1.k\" [2, 2] cannot be joined"), "{said}");
     let said = text(Mapping::new().join(&["h.*.q", "h.*.v"], "h.*.qv", &[4, 2]));
     assert!(said.contains("joined from 2 tensors, of which there are only h.0.q"), "{said}");
     let said = text(Mapping::new().split("h.*.q", &["h.*.a", "h.*.b"], &[usize::MAX, 3]));
-    assert!(said.contains("\"h.0.q\" is [4, 2], its rule is for"), "{said}");
+    assert!(said.contains("\"h.0.q\" is [4, 2], but its rule is for"), "{said}");
     let said = text(Mapping::new().join(&["h.*.q"], "h.*.a", &[3]));
-    assert!(said.contains("\"h.0.q\" is [4, 2], its rule is for 3 rows"), "{said}");
+    assert!(said.contains("\"h.0.q\" is [4, 2], but its rule is for 3 rows"), "{said}");
     let said = text(Mapping::new().join(&["h.*.q"], "h.*.a", &[3, 4]));
     assert!(said.contains("2 numbers of rows"), "{said}");
     let said = text(Mapping::new().rename("h.*.q", "h.*.k"));

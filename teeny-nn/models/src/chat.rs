@@ -1,9 +1,9 @@
 //! [`ChatTemplate`]: a conversation as the text that a model was trained on.
 //!
 //! A template is a Jinja program of the model's files. `minijinja` runs it with the settings,
-//! functions and filters of transformers. A template is trusted as a program is: its steps are
-//! limited, its memory is not. The text has its special tokens already: encode it without adding
-//! them again.
+//! functions and filters of transformers. A template is trusted like a program: its steps are
+//! limited, but not its memory. The text already contains its special tokens: encode it without
+//! adding them again.
 
 mod values;
 

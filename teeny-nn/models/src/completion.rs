@@ -230,8 +230,8 @@ impl Tokenizer for SkipSpecialTokens<'_> {
     }
 }
 
-/// StopStringMatcher of text that end where a stop string begins. Text that may be the beginning of one is
-/// held back.
+/// Ends text where a stop string begins. Text that may be the beginning of a stop string is held
+/// back.
 struct StopStringMatcher<'a> {
     stream: DecodeStream<'a>,
     held: String,

@@ -1,4 +1,4 @@
-//! [`Decoder`]: a language model of a folder or of a GGUF file.
+//! [`Decoder`]: a language model opened from a folder or a GGUF file.
 
 use super::model_files::{ModelFiles, check_heads, resolve_model};
 use super::options::{OpenOptions, open_functions};
@@ -80,7 +80,7 @@ impl Decoder {
         if sizes.learned_positions() {
             // a row of a table for each
             if let Some(context) = options.context.filter(|context| *context != limit) {
-                let text = format!("a context of {context}, but positions are a table of {limit}");
+                let text = format!("expected a context of {limit} (position table), got {context}");
                 return Err(config.error(text).help("open the model without with_context"));
             }
             sizes.context = limit;

@@ -77,7 +77,7 @@ pub(super) fn options(config: &Config) -> Result<CausalLmConfig> {
     }
     if options.logits_divisor == 0.0 {
         let text = "\"logits_scaling\" is 0".to_string();
-        return Err(config.error(text).help("logits divided by 0"));
+        return Err(config.error(text).help("the logits are divided by it"));
     }
     if config.flag("gelu_is_tanh", false)? && options.activation == Activation::Gelu {
         options.activation = Activation::GeluTanh;
@@ -111,7 +111,7 @@ fn windows(config: &Config, layers: usize) -> Result<Vec<Option<usize>>> {
     let wanted = "a list of \"full_attention\" and \"sliding_attention\"";
     let slides: Vec<bool> = match config.list("layer_types", wanted, kind)? {
         Some(types) if types.len() != layers => {
-            let text = format!("{} \"layer_types\" for {layers} layers", types.len());
+            let text = format!("{} \"layer_types\" do not fit {layers} layers", types.len());
             return Err(config.error(text));
         }
         Some(types) => types,

@@ -1,4 +1,4 @@
-//! [`Encoder`]: an encoder of a folder, for embeddings.
+//! [`Encoder`]: a text encoder opened from a folder, for embeddings and classes.
 
 use super::head::{self, Head, HeadFamily, Task};
 use super::model_files::resolve_model;

@@ -1,9 +1,9 @@
-//! The families of models, which `families.json` has: their keys of `config.json` with defaults.
+//! The families of models. `families.json` lists the keys of each in `config.json`, with defaults.
 //!
-//! A family has keys with the values that stand for missing ones, after `=` those that no file
-//! changes, and after `@` the names that files have for a key. `like` is the family that it is made
-//! from. A key that a family does not have is not read, as transformers does not read it.
-//! `names.txt` has the names of the tensors of each family.
+//! An entry `key` is the default of a missing key, `=key` is a value that no file changes, and
+//! `@key` lists the names of a key in files. `like` names the family that this one extends. A key
+//! that a family does not list is not read, as in transformers. `names.txt` lists the tensor names
+//! of each family.
 
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};

@@ -1,11 +1,11 @@
-//! [`GenerationConfig`]: how the tokens of a text are chosen, and when it ends.
+//! [`GenerationConfig`]: how tokens are sampled, and when generation stops.
 //!
 //! ```text
 //! logits ─ repetition penalty ─ n-grams ─ least length ─ suppressed tokens ─ Sampler ─ token
 //! ```
 //!
-//! The order is the same as in transformers. The first steps need the tokens before, so they run on
-//! the host, and only if requested.
+//! The order is the same as in transformers. The first steps depend on the earlier tokens, so they
+//! run on the host, and only if requested.
 
 use std::path::Path;
 use teeny_core::random::Key;
@@ -84,9 +84,9 @@ impl GenerationConfig {
         self
     }
 
-    /// Reads `generation_config.json` of the folder `path`, or the keys that older files have in
-    /// `config.json`, the first of `models`; the other is its section of the language model, which
-    /// knows the family.
+    /// Reads `generation_config.json` of the folder `path`, or the keys that older models have in
+    /// `config.json`, which is the first of `models`. The second is its section of the language
+    /// model, which knows the family.
     pub(super) fn open(
         path: &Path,
         models: [&Config; 2],

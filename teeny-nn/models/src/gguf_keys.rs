@@ -1,5 +1,5 @@
-//! A GGUF file as a decoder: its metadata under the keys of `config.json`, and its names.
-//! `header` makes the metadata of a decoder; `encoder` is the same for encoders.
+//! A GGUF file as a decoder: translates its metadata to the keys of `config.json`, and its tensor
+//! names. `header` makes the metadata of a decoder; `encoder` is the same for encoders.
 
 mod encoder;
 mod header;

@@ -1,4 +1,5 @@
-//! Models of others: a folder of Hugging Face, or a GGUF file, as a model that runs and trains.
+//! Pretrained models: opens a folder of Hugging Face or a GGUF file as a model that runs and
+//! trains.
 //!
 //! ```text
 //! config.json, or metadata ─ sizes, and the family by `model_type`   *_family, rotary, gguf_keys
@@ -18,8 +19,8 @@
 //! | [`lora`] | small trained matrices beside frozen weights, quantised or not; peft's files |
 //! | [`GgufModel`] | a folder as a GGUF file |
 //!
-//! A family is a row of a table: its keys, its defaults, its names. Parameters are read as they are
-//! made. The layers are those of [`teeny_nn`], the tokenizers those of [`teeny_text`].
+//! A family is a row of a table: its keys, its defaults, its names. Each parameter is read when its
+//! layer is built. Layers come from [`teeny_nn`], tokenizers from [`teeny_text`].
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "chat")]

@@ -1,4 +1,5 @@
-//! How the states of tokens become the embedding of a text, as sentence-transformers has it.
+//! [`Pooling`]: pools the states of tokens to the embedding of a text, as sentence-transformers
+//! does.
 
 use serde_json::Value;
 use std::path::{Component, Path, PathBuf};
@@ -65,15 +66,15 @@ impl Pooling {
             }
             if !["null", "[]", "{}"].contains(&module["kwargs"].to_string().as_str()) {
                 let text = format!("module {name:?} takes {}", module["kwargs"]);
-                return Err(wrong(text).help("modules without arguments of texts are known"));
+                return Err(wrong(text).help("modules with such arguments are not supported"));
             }
             match kind.rsplit('.').next().unwrap_or_default() {
                 "Transformer" => model.extend(Some(name).filter(|name| !name.is_empty())),
                 "Normalize" => pooling.normalize = true,
                 "Pooling" => pooling.read(&folder.join(name))?,
                 _ => {
-                    return Err(wrong(format!("a module of type {kind:?}"))
-                        .help("Transformer, Pooling and Normalize are known"));
+                    return Err(wrong(format!("cannot read a module of type {kind:?}"))
+                        .help("Transformer, Pooling and Normalize are supported"));
                 }
             }
         }
@@ -109,7 +110,7 @@ impl Pooling {
                 self.mode = *mode;
                 Ok(())
             }
-            _ => Err(config.error(format!("{} poolings are true, not one", set.len()))),
+            _ => Err(config.error(format!("expected one pooling to be true, got {}", set.len()))),
         }
     }
 
@@ -130,8 +131,8 @@ impl Pooling {
         };
         let mask = match mask {
             Some(mask) if mask.shape()[..] != [batch, tokens] => {
-                let text = format!("states are {}, the mask {}", states.shape(), mask.shape());
-                return Err(Error::shape(text).help("one value for each token: (B, T)"));
+                let text = format!("states are {}, the mask is {}", states.shape(), mask.shape());
+                return Err(Error::shape(text).help("a mask has one value for each token: (B, T)"));
             }
             Some(mask) => mask.cast(DType::Bool)?,
             None => Tensor::ones((batch, tokens), DType::Bool, states)?,

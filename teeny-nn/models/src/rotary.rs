@@ -1,4 +1,4 @@
-//! The rotary embedding that a `config.json` describes, in any of its spellings.
+//! Reads the rotary embedding of a `config.json`, under its old or new keys.
 
 use teeny_core::Result;
 use teeny_formats::config::Config;
@@ -8,7 +8,7 @@ use teeny_nn::transformer::Rotary;
 /// The rotary embedding of layers of the type `layers`, such as `full_attention`; `key` has the
 /// base in files without `rope_parameters`.
 pub(super) fn rotary(config: &Config, layers: &str, key: &str, head_size: usize) -> Result<Rotary> {
-    // the older key wins: it is what users add to a file to lengthen its texts
+    // the older key wins: users add it to a file to extend the context
     let old = config.section("rope_scaling").filter(|_| layers == FULL);
     let parameters = config.section("rope_parameters");
     let own = parameters.as_ref().and_then(|section| section.section(layers));

@@ -1,4 +1,5 @@
-//! Generating: [`Decoder::generate`] for a batch of texts, [`Session`] for one that goes on.
+//! Generation: [`Decoder::generate`] for a batch of texts, [`Session`] for a text that is continued
+//! later.
 //!
 //! ```text
 //! prompts of unequal length ─ padded on the left ─ CachedLm::next ─ GenerationConfig::next ─┐
@@ -69,8 +70,8 @@ impl Decoder {
         on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<Vec<Generated>> {
         if prompts.len() != configs.len() {
-            let text = format!("{} prompts, but {} options", prompts.len(), configs.len());
-            return Err(Error::value(text).help("one GenerationConfig for each prompt"));
+            let text = format!("got {} prompts, but {} configs", prompts.len(), configs.len());
+            return Err(Error::value(text).help("pass one GenerationConfig for each prompt"));
         }
         self.generate_batch(prompts, Configs::Each(configs), on_token)
     }
@@ -145,7 +146,7 @@ impl Session<'_> {
         let _op = enter("generate");
         let mut batch = Batch::new(self.text.model(), std::slice::from_ref(&prompt))?;
         let same = self.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        // the last token is computed, for its logits
+        // the last token is always computed, because its logits are needed
         let mut kept = same.min(prompt.len() - 1);
         let (before, after) = (self.tokens.len(), prompt.len());
         let rotations_differ = |last| match batch.model.grows() {
@@ -226,12 +227,12 @@ impl<'m> Batch<'m> {
             let name = if prompts.len() == 1 { "the prompt" } else { &format!("prompt {i}") };
             if prompt.is_empty() {
                 return Err(Error::value(format!("{name} has no tokens"))
-                    .help("begin with the token of a start, such as bos_token"));
+                    .help("begin with a start token, such as bos_token"));
             }
             if count > context {
                 let text = format!("{name} has {count} tokens, the context {context}");
                 return Err(Error::index(text)
-                    .help("a shorter prompt, or a model opened with_context of more"));
+                    .help("use a shorter prompt, or open the model with a larger with_context"));
             }
             if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocab) {
                 let text = format!("token {token} of {name} is not below {vocab}");
@@ -282,14 +283,14 @@ impl<'m> Batch<'m> {
     ) -> Result<Vec<Generated>> {
         configs.all().iter().try_for_each(GenerationConfig::check)?;
         if configs.all().iter().any(|config| !config.stop_strings.is_empty()) {
-            return Err(Error::value("stop strings are texts, and this generates tokens")
-                .help("Decoder::complete and Chat::send end at them"));
+            return Err(Error::value("cannot stop at strings: this call generates tokens")
+                .help("Decoder::complete and Chat::send stop at them"));
         }
         let start = self.width();
         let capacity = cached.capacity();
         if start > capacity {
-            let text = format!("a prompt of {start} tokens for a session of {capacity}");
-            return Err(Error::index(text).help("Decoder::session with a larger capacity"));
+            let text = format!("a prompt of {start} tokens does not fit a session of {capacity}");
+            return Err(Error::index(text).help("call Decoder::session with a larger capacity"));
         }
         // why a text has ended, and the number of its tokens then, with padding
         let none = |i| configs.of(i).max_new_tokens == 0;

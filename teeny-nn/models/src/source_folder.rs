@@ -1,4 +1,5 @@
-//! [`SourceFolder`]: the folder that a model was opened from, to write one like it.
+//! [`SourceFolder`]: the folder that a model was opened from, used to save a folder in the same
+//! format.
 
 use serde_json::json;
 use std::fs;

@@ -1,5 +1,5 @@
-//! How texts become the inputs of an encoder: they are encoded, sorted by length and computed in
-//! batches of similar length, so that little of them is padding.
+//! Makes the inputs of an encoder from texts: encodes them, sorts them by length and computes
+//! batches of similar length, to keep padding small.
 
 use std::path::{Path, PathBuf};
 use teeny_autograd::no_grad;
@@ -13,7 +13,8 @@ use teeny_text::{Batch, EncodeInput, EncodeOptions, Encoding, PretrainedTokenize
 const TEXTS: usize = 32;
 const TOKENS: usize = 8192;
 
-/// sentence-transformers keeps the length of texts in `sentence_NAME_config.json`, with these names.
+/// sentence-transformers keeps the length of texts in `sentence_NAME_config.json`, with these
+/// names.
 const FILES: [&str; 7] =
     ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"];
 

@@ -122,7 +122,7 @@ fn rows_that_cannot_be_read_are_named_with_their_line() -> Result<()> {
         ("a.jsonl", "[]", "not a JSON object"),
         ("a.csv", "text,label\na,bad\n\"b,good\n", "line 3: a quote is not closed"),
         ("a.csv", "text,label\n\"a\nb\"c,good\n", "line 2: text follows"),
-        ("a.csv", "text,label\na,good\na,b,c\n", "line 3: 3 columns, where the first line has 2"),
+        ("a.csv", "text,label\na,good\na,b,c\n", "line 3: 3 columns, but the first line has 2"),
         ("a.tsv", "text\tlabel\na good\n", "line 2: 1 columns"),
         ("a.csv", "text,class\na,good\n", "line 1: the first line has \"text\", \"class\""),
         ("a.csv", "review\na\n", "the first line has \"review\""),

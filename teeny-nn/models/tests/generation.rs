@@ -230,7 +230,7 @@ fn prompts_and_options_that_do_not_fit_are_errors() {
     assert!(alone(&[3, 40]).to_string().contains("token 40 of the prompt is not below 40"));
     let error = decoder.session(5).generate(&text, &config, |_| ControlFlow::Continue(()));
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("a prompt of 12 tokens for a session of 5"), "{error}");
+    assert!(error.contains("a prompt of 12 tokens does not fit a session of 5"), "{error}");
     assert!(run(&decoder, &[], &config).is_empty());
     let stops = config.clone().with_stop_strings(["."]);
     let error = said(std::slice::from_ref(&text), &stops);

@@ -189,7 +189,7 @@ fn embeddings_are_pooled_as_the_folder_says() -> Result<()> {
     let states = Tensor::ones((2, 3, 4), DType::F32, device())?;
     let narrow = Tensor::ones((2, 1), DType::Bool, &states)?;
     let said = encoder.pooling.apply(&states, Some(&narrow)).unwrap_err().to_string();
-    assert!(said.contains("states are (2, 3, 4), the mask (2, 1)"), "{said}");
+    assert!(said.contains("states are (2, 3, 4), the mask is (2, 1)"), "{said}");
     let said = Encoder::open_with(&folder.0, &OpenOptions::new().with_dtype(DType::I32), device())
         .err()
         .unwrap()
@@ -472,7 +472,7 @@ fn every_family_gets_a_new_head_for_classes() -> Result<()> {
     for labels in [vec![], vec!["a", "a"]] {
         let options = OpenOptions::new().with_labels(labels);
         let error = Encoder::open_with(golden("bert"), &options, device()).err().unwrap();
-        assert!(error.to_string().contains("the name of each class, once"), "{error}");
+        assert!(error.to_string().contains("the name of each class once"), "{error}");
     }
     Ok(())
 }

@@ -454,7 +454,7 @@ fn keys_of_short_texts_do_not_continue_with_other_rotations() -> Result<()> {
     let _ = decoder.model.next(&Tensor::new([ids], &like)?, &mut caches)?;
     let next = decoder.model.next(&Tensor::new([[3i32]], &like)?, &mut caches);
     let error = next.unwrap_err().to_string();
-    assert!(error.contains("keys of 16 tokens do not continue beyond 16"), "{error}");
+    assert!(error.contains("keys of 16 tokens beyond position 16"), "{error}");
     Ok(())
 }
 

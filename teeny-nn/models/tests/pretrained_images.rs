@@ -202,7 +202,11 @@ fn images_that_do_not_fit_are_errors() {
     says(&clip, &[image(&[0, 5, 3], 0)], "image 0 is u8 of (0, 5, 3)");
     let mut other = ImageProcessor::clip();
     other.crop = None;
-    says(&other, &[small.clone(), image(&[5, 4, 3], 0)], "image 0 becomes 224 x 280, image 1 280");
+    says(
+        &other,
+        &[small.clone(), image(&[5, 4, 3], 0)],
+        "image 0 becomes 224 x 280, but image 1 280",
+    );
     for (size, part) in [([0, 3], "become one of 0 x 3"), ([1 << 40, 3], "cannot become")] {
         other.resize = Some((ImageSize::Exact(size), Resample::Bicubic));
         says(&other, std::slice::from_ref(&small), part);
@@ -217,7 +221,7 @@ fn images_that_do_not_fit_are_errors() {
     other.crop = Some([usize::MAX; 2]);
     says(&other, std::slice::from_ref(&small), "too large");
     let said = Resample::Bicubic.resize(&image(&[4, 5], 0), [2, 2]).unwrap_err().to_string();
-    assert!(said.contains("the image is u8 of (4, 5)"), "{said}");
+    assert!(said.contains("got u8 of (4, 5)"), "{said}");
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn texts_of_a_batch_with_options_of_their_own_are_those_they_have_alone() -> Res
     bad[3].temperature = -1.0;
     assert!(all(&prompts, &bad).unwrap_err().contains("temperature is -1"));
     let error = all(&prompts, &configs[1..]).unwrap_err();
-    assert!(error.contains("8 prompts, but 7 options"), "{error}");
+    assert!(error.contains("8 prompts, but 7 configs"), "{error}");
     assert!(all(&[Vec::new()], &configs[..1]).unwrap_err().contains("the prompt has no tokens"));
     assert_eq!(all(&[], &[]), Ok(Vec::new()));
     Ok(())

@@ -1,4 +1,4 @@
-//! The masks of a call as one mask of the scores.
+//! Combines the masks of a call into one mask of the scores.
 
 use teeny_core::{DType, Error, Result, Tensor};
 
@@ -27,7 +27,7 @@ pub(super) fn combined(
 fn with_four_axes(mask: &Tensor, [batch, t, s]: [usize; 3]) -> Result<Tensor> {
     let mut own = mask.shape().iter().rev();
     if !fits(own.next(), s) || !fits(own.next(), t) {
-        let text = format!("a mask of {} for {t} queries and {s} keys", mask.shape());
+        let text = format!("a mask of {} does not fit {t} queries and {s} keys", mask.shape());
         return Err(Error::shape(text).help(match mask.shape()[..] == [batch, s] {
             true => "AttentionOptions::with_key_mask takes a mask (B, S) of keys",
             false => "a mask is (T, S) or (B, n_head, T, S), or has 1 in place of a size",
@@ -49,14 +49,13 @@ fn require_keys(key_mask: &Tensor, [batch, _, s]: [usize; 3]) -> Result<()> {
                 return Ok(());
             }
             let text = format!("key_mask is {shape}, but the keys are ({batch}, {s})");
-            Err(Error::shape(text)
-                .help("the mask of the tokens that are attended to: the context's"))
+            Err(Error::shape(text).help("pass the mask of the context, whose tokens are the keys"))
         }
         _ => {
             let text =
                 format!("key_mask must be (B, S) of bool, true for tokens, not {shape} of {dtype}");
             Err(Error::shape(text)
-                .help("lengths of texts as a mask: positions.lt(&lengths.unsqueeze(1)?)?"))
+                .help("a mask of the lengths of texts: positions.lt(&lengths.unsqueeze(1)?)?"))
         }
     }
 }

@@ -125,12 +125,12 @@ impl Rope {
         let (device, half) = (device.to_device(), frequencies.len());
         if half == 0 || half > hs / 2 {
             return Err(Error::value(format!(
-                "{half} frequencies for the pairs of a head of size {hs}"
+                "{half} frequencies do not fit the pairs of a head of size {hs}"
             ))
-            .help("at least one, and at most hs / 2"));
+            .help("pass at least one, and at most hs / 2"));
         }
         if let Some(x) = frequencies.iter().chain([&factor]).find(|x| !x.is_finite()) {
-            return Err(Error::value(format!("frequencies and factor are finite, not {x}"))
+            return Err(Error::value(format!("expected finite frequencies and factor, got {x}"))
                 .help("a file with such numbers is damaged"));
         }
         let angles = Angles { frequencies: frequencies.to_vec(), factor, capacity, pairing };

@@ -49,9 +49,9 @@ pub enum RopeScaling {
     Yarn {
         /// The factor of long wavelengths.
         factor: f64,
-        /// Rotations within `original` above which a frequency stays.
+        /// A frequency that completes more rotations within `original` is unchanged.
         beta_fast: f64,
-        /// Rotations within `original` below which a frequency is divided.
+        /// A frequency that completes fewer rotations within `original` is divided by the factor.
         beta_slow: f64,
         /// The length of texts in pretraining.
         original: usize,

@@ -1,4 +1,4 @@
-//! The weights of attention, for a caller outside the model.
+//! Collects the attention weights of a forward pass, for a caller outside the model.
 
 use std::cell::RefCell;
 use teeny_core::context::enter;

@@ -55,8 +55,8 @@ options! {
     /// ```
     #[derive(Clone, Debug)]
     pub struct CrossEntropy {
-        /// A factor per class (C). The mean is then weighted: divided by the sum of the targets'
-        /// factors. Default: none.
+        /// A factor per class (C). The mean is then weighted: the sum is divided by the sum of the
+        /// targets' factors. Default: none.
         weight: Option<Tensor> = None, with_weight(Tensor);
         /// Targets with this value are ignored, in the loss and in the mean; the mean of no
         /// targets is NaN, as in PyTorch. Default: none.

@@ -1,4 +1,4 @@
-//! Connectionist temporal classification: the loss of a sequence of labels that is shorter than the
+//! Connectionist temporal classification: a loss for a sequence of labels that is shorter than the
 //! sequence of predictions.
 
 use super::Reduction;
@@ -52,8 +52,8 @@ pub fn ctc(
     };
     if *m != n || steps == 0 || !within(input_lengths, steps) || !within(target_lengths, labels) {
         return Err(Error::value(format!(
-            "lengths {input_lengths:?} and {target_lengths:?} for {n} sequences of {steps} steps \
-             and labels {}",
+            "lengths {input_lengths:?} and {target_lengths:?} do not fit {n} sequences of {steps} \
+             steps and labels {}",
             targets.shape()
         ))
         .help("each sequence has 0 to T steps and 0 to S labels; T is at least 1"));

@@ -1,4 +1,4 @@
-//! Losses of margins and distances, of several labels, and with weights: PyTorch's further losses.
+//! PyTorch's less common losses: margins, distances, multi-label and weighted losses.
 
 use super::{Reduction, bce_with_logits, elementwise, huber, l1, zero_inside};
 use crate::track;

@@ -1,4 +1,4 @@
-//! Losses: the distance of predictions from targets, as one number to minimise.
+//! Losses: one number to minimise, the distance of predictions from targets.
 //!
 //! Most losses are an elementwise function (one kernel) and a reduction;
 //! [`cross_entropy`](cross_entropy()) has its own file.
@@ -62,8 +62,8 @@ impl Reduction {
     }
 }
 
-/// `f` of elements of the predictions, the targets and whatever else broadcasts to them, reduced. The
-/// shapes of the former two must be equal: broadcasting a loss is nearly always a mistake.
+/// `f` of elements of the predictions, the targets and whatever else broadcasts to them, reduced.
+/// The shapes of the former two must be equal: broadcasting a loss is nearly always a mistake.
 fn elementwise<const N: usize>(
     inputs: [&Tensor; N],
     reduction: Reduction,
@@ -93,7 +93,8 @@ fn elementwise<const N: usize>(
 }
 
 /// A zero to add to losses, or an error that names the first element of `x` for which `valid` is
-/// false: at once, or from a device that computes later with the read of a result, as a wrong index.
+/// false: at once, or from a device that computes later with the read of a result, as a wrong
+/// index.
 fn zero_inside(
     (name, x): (&str, &Tensor),
     rule: &str,

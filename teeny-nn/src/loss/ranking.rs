@@ -50,18 +50,18 @@ pub fn multiple_negatives_ranking(
         return Err(Error::shape(text).help("a row for each text"));
     };
     if n == 0 || positives.shape() != anchors.shape() {
-        let text = format!("anchors {} and positives {}", anchors.shape(), positives.shape());
-        return Err(Error::shape(text).help("a positive for each anchor, and at least one"));
+        let text = format!("anchors are {}, positives {}", anchors.shape(), positives.shape());
+        return Err(Error::shape(text).help("pass a positive for each anchor, and at least one"));
     }
     if let Some(other) = negatives.filter(|x| x.ndim() != 2 || x.shape()[1] != width) {
-        let text = format!("anchors {} and negatives {}", anchors.shape(), other.shape());
-        return Err(Error::shape(text).help(format!("negatives are (M, {width})")));
+        let text = format!("anchors {} do not match negatives {}", anchors.shape(), other.shape());
+        return Err(Error::shape(text).help(format!("negatives must be (M, {width})")));
     }
     let dtype = anchors.dtype();
     let others = [Some(positives), negatives];
     if let Some(other) = others.into_iter().flatten().find(|x| x.dtype() != dtype) {
-        let text = format!("anchors are {dtype}, but other embeddings {}", other.dtype());
-        return Err(Error::dtype(text).help("embeddings of one model have one type"));
+        let text = format!("anchors are {dtype}, but the other embeddings are {}", other.dtype());
+        return Err(Error::dtype(text).help("all embeddings must have the same dtype"));
     }
     let unit = |x: &Tensor| normalized(&x.cast(dtype.compute())?);
     let candidates = match negatives {

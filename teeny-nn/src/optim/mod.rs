@@ -424,9 +424,9 @@ macro_rules! common_options {
         /// Sets the number of steps between two checks of the gradients for NaN and infinities: 1
         /// checks every step, 0 none; the default is 100.
         ///
-        /// A check is one more pass over the gradients and waits for the device; a GPU in a browser,
-        /// where nothing can wait, is not checked. NaN in a gradient
-        /// is nearly always NaN in the next loss too, which [`crate::train::Losses`] reports.
+        /// A check is one more pass over the gradients and waits for the device; a GPU in a
+        /// browser, where nothing can wait, is not checked. NaN in a gradient is nearly always NaN
+        /// in the next loss too, which [`crate::train::Losses`] reports.
         pub fn check_finite(mut self, every: u64) -> Self {
             self.states.set_finite_every(every);
             self

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use teeny_core::{DType, Error, Kernel, Result, Scalar, Tensor};
 use teeny_formats::{KeyMismatch, State};
 
-/// The update of one parameter as one kernel: its first output is the next value, the others are the
-/// new state.
+/// The update of one parameter as one kernel: its first output is the next value, the others are
+/// the new state.
 #[derive(Clone, Debug)]
 pub struct Update {
     /// The scalar program; the same for all parameters of one type.

@@ -1,9 +1,10 @@
 //! Sequences of several lengths in one batch, padded at the end.
 //!
-//! The recurrence runs over all T steps and knows no lengths. Three things around it do. The gates
-//! of padding are closed ([`Padding::closed`]): a state stays finite, the cell of an LSTM is the
-//! one after the last real step, and no gradient passes. The second direction is the first one of
-//! sequences that are reversed within their lengths. States of padding are replaced by zeros.
+//! The recurrence runs over all T steps and does not know the lengths. The code around it handles
+//! padding in three ways. The gates of padding are closed ([`Padding::closed`]): a state stays
+//! finite, the cell of an LSTM is the one after the last real step, and no gradient passes. The
+//! second direction runs the first one on sequences that are reversed within their lengths. States
+//! of padding are replaced by zeros.
 
 use super::RnnKind;
 use teeny_core::{DType, Error, Result, Tensor};
@@ -62,7 +63,7 @@ impl Lengths<'_> {
         };
         let (shape, dtype) = (lengths.shape(), lengths.dtype());
         if shape[..] != [batch] || !dtype.is_int() {
-            let text = format!("lengths {shape} of {dtype} for {batch} sequences");
+            let text = format!("lengths {shape} of {dtype} do not fit {batch} sequences");
             return Err(Error::shape(text)
                 .help("pass an integer for each sequence, its number of real steps"));
         }

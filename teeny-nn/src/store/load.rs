@@ -1,5 +1,4 @@
-//! Tensors of a source as the parameters of a model: of one that exists, or of one that is being
-//! made.
+//! Loads the tensors of a source as the parameters of a model, which exists or is being built.
 //!
 //! ```text
 //! load_from    the parameters of a store get other values, all of them or none
@@ -216,7 +215,7 @@ enum Key {
     Fits,
     /// Not at all, which is allowed.
     Absent,
-    /// In another shape, or not at all: an error of [`Keys::report`].
+    /// A tensor that is missing or has another shape is an error of [`Keys::report`].
     Differs,
 }
 

@@ -262,7 +262,7 @@ impl Store {
 
     /// The function that returns initial values in place of draws, if there is one.
     pub(crate) fn first_values(&self) -> MutexGuard<'_, Option<Arc<FirstValues>>> {
-        // a panic elsewhere leaves it as it was: it is only replaced
+        // a poisoned lock is safe to use: the value is only ever replaced as a whole
         self.0.first_values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

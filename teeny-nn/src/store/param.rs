@@ -402,7 +402,7 @@ impl Param {
         let old = self.stored();
         if value.shape() != old.shape() {
             let text = format!(
-                "parameter {:?} is {}, the new value {}",
+                "parameter {:?} is {}, but the new value is {}",
                 self.name(),
                 old.shape(),
                 value.shape()

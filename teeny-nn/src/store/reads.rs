@@ -1,4 +1,4 @@
-//! The parameters that a piece of work reads, and which calls do.
+//! Records which parameters a closure reads, and in which calls.
 
 use super::Param;
 use std::cell::RefCell;

@@ -59,7 +59,7 @@ impl Store {
         let (path, state) = (path.as_ref(), self.state()?);
         let mapped = self.renamed_back(&state, mapping)?;
         let bytes = |shape: &[usize]| shape.iter().product::<usize>() as u64;
-        // all parameters of a store have one dtype; buffers of others are few
+        // all parameters of a store have one dtype; few buffers have another
         let size = self.all().first().map_or(4, |param| param.stored().dtype().size()) as u64;
         let (mut parts, mut names, mut last, mut total) = (Vec::new(), Vec::new(), 0, 0);
         for (name, shape) in mapped.shapes() {
@@ -108,7 +108,7 @@ impl Store {
         let again = mapping.apply(&mapped)?.shapes();
         if let Some((name, _)) = state.shapes().into_iter().find(|own| !again.contains(own)) {
             return Err(Error::value(format!("{name:?} is not read back under this name"))
-                .help("the rules of the mapping cannot be turned round; see Mapping::inverse"));
+                .help("the rules of the mapping cannot be inverted; see Mapping::inverse"));
         }
         Ok(mapped)
     }

@@ -9,12 +9,13 @@ use teeny_core::{Capture, Error, Result, Tensor};
 /// Loss and gradients of a model as a captured function ([`Capture`]): the first two calls run the
 /// model, later ones replay what they recorded on new inputs and the present parameters.
 ///
-/// The optimizer runs outside, as without capture: learning rates, clipping, averages and checkpoints
-/// are the same. Buffers that the model changes, such as the running statistics of a batch norm, are
-/// changed by each call. The model is recorded again when the training mode changes, a parameter is
-/// frozen, or one that is not of this store is set; a [`crate::optim::LossScale`] is read by each
-/// replay. Other numbers must not change between calls: [`Captured::check_every`] finds those that
-/// do. The store's device must record: `Autograd::new(Lazy::new(device))`.
+/// The optimizer runs outside, as without capture: learning rates, clipping, averages and
+/// checkpoints are the same. Buffers that the model changes, such as the running statistics of a
+/// batch norm, are changed by each call. The model is recorded again when the training mode
+/// changes, a parameter is frozen, or one that is not of this store is set; a
+/// [`crate::optim::LossScale`] is read by each replay. Other numbers must not change between calls:
+/// [`Captured::check_every`] finds those that do. The store's device must record:
+/// `Autograd::new(Lazy::new(device))`.
 ///
 /// # Example
 /// ```

@@ -1,4 +1,4 @@
-//! An epoch of a run: its batches are steps, each once.
+//! An epoch of a run: each batch is one step.
 
 use crate::state::Position;
 use std::sync::Arc;

@@ -64,8 +64,8 @@ pub fn lr_finder(
 ) -> Result<LrFinder> {
     let _op = enter("lr_finder");
     if !(min > 0.0 && min < max && max.is_finite()) || steps < 3 {
-        let text = format!("{steps} steps with learning rates from {min} to {max}");
-        return Err(Error::value(text).help("such as 100 steps from 1e-7 to 10"));
+        let text = format!("cannot run {steps} steps with learning rates from {min} to {max}");
+        return Err(Error::value(text).help("use 3 steps or more: 100 steps from 1e-7 to 10"));
     }
     let before = (store.state()?, optimizer.state()?, Random.state()?);
     let mut sweep = || {

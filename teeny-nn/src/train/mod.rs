@@ -1,5 +1,5 @@
 //! Tools for training loops: losses by step, metrics and logs. They are independent of each other;
-//! a [`Run`] puts those together that most programs want.
+//! a [`Run`] combines those that most programs need.
 //!
 //! ```text
 //! Run, RunOptions            resumes, logs, keeps the best, stops, plots     run, run_options

@@ -1,4 +1,4 @@
-//! A training run: everything in a training loop besides the training.
+//! [`Run`]: everything in a training loop except the training step.
 
 use super::epoch::{Epoch, other_batches};
 use super::progress::print;

@@ -1,4 +1,4 @@
-//! Options of a [`super::Run`], and what several ranks do together in one.
+//! Options of a [`super::Run`], and the interface of a run to several ranks.
 
 use crate::options::setters;
 use crate::state::Stateful;

@@ -38,7 +38,7 @@ pub fn roc_auc(scores: &Tensor, targets: &Tensor) -> Result<f64> {
         ))
         .help("the area needs positive and negative items"));
     }
-    // groups from the highest score on: negatives below each positive
+    // groups by falling score: count the negatives that score below each positive
     let (mut below, mut pairs) = (negatives as f64, 0.0);
     for (hits, misses) in groups {
         below -= misses as f64;
@@ -112,7 +112,7 @@ pub fn calibration_error(logits: &Tensor, targets: &Tensor, bins: usize) -> Resu
     let axis = class_axis(logits, targets)? as isize;
     if bins == 0 || targets.numel() == 0 {
         let text = format!("{} items in {bins} bins have no calibration", targets.numel());
-        return Err(Error::value(text).help("at least one of each; 15 bins are usual"));
+        return Err(Error::value(text).help("at least one of each is needed; 15 bins are usual"));
     }
     let confidences = numbers(&logits.softmax(axis)?.max(axis)?)?; // N d..
     let hits = numbers(&logits.argmax(axis)?.eq(targets)?)?; // N d..
@@ -146,8 +146,8 @@ pub fn r2_score(predictions: &Tensor, targets: &Tensor) -> Result<f64> {
     require_same_shape("predictions", predictions, targets)?;
     let (p, y) = (numbers(predictions)?, numbers(targets)?);
     if y.len() < 2 {
-        return Err(Error::value(format!("R² of {} elements", y.len()))
-            .help("the spread of the targets needs two of them"));
+        return Err(Error::value(format!("cannot compute R² of {} elements", y.len()))
+            .help("the variance of the targets needs at least two of them"));
     }
     for (name, x) in [("predictions", &p), ("targets", &y)] {
         if let Some(i) = x.iter().position(|x| !x.is_finite()) {

@@ -58,8 +58,8 @@ impl EarlyStopping {
         self
     }
 
-    /// Records the value at `step` (or epoch). Returns true if it is better than the best one by more
-    /// than `min_delta`, or the first. NaN never is.
+    /// Records the value at `step` (or epoch). Returns true if it is better than the best one by
+    /// more than `min_delta`, or the first. NaN never is.
     pub fn update(&mut self, step: u64, value: f64) -> bool {
         let gain = |best: f64| if self.maximize { value - best } else { best - value };
         let better =

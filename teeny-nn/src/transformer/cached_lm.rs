@@ -8,7 +8,7 @@
 //!
 //! On a device that records, the step for one token is recorded and replayed. The position is the
 //! symbol of the capture ([`Capture::with_symbol`]): sizes and offsets follow it, so one recording
-//! serves the whole context. Keys and values are given up by each call and returned by it, so that
+//! serves the whole context. Each call takes ownership of keys and values and returns them, so that
 //! a new row is written in place. On other devices each step runs the model.
 
 use super::causal_lm::{CausalInputs, CausalLm};

@@ -8,7 +8,8 @@
 //!
 //! Families differ by options ([`CausalLmConfig`]), not by code. Parameter names are Phi 3's
 //! without `model.`: `embed_tokens`, `layers.0.self_attn.qkv_proj`, `layers.0.mlp.gate_up_proj` and
-//! so on. Module `pretrained` opens files of such models, [`super::Gpt`] is GPT-2 with its names.
+//! so on. The crate `teeny-models` opens files of such models; [`super::Gpt`] is GPT-2 with its
+//! names.
 
 use super::CachedLm;
 use super::block::{Block, BlockLayers, LLAMA, Names, Plain, norm};
@@ -284,7 +285,7 @@ impl CausalLm {
     ) -> Result<Tensor> {
         let _op = enter("causal_lm");
         if caches.len() != self.blocks.len() {
-            let text = format!("{} caches for {} blocks", caches.len(), self.blocks.len());
+            let text = format!("got {} caches for {} blocks", caches.len(), self.blocks.len());
             return Err(Error::value(text).help("model.caches() makes them"));
         }
         let marks: Vec<Mark> = caches.iter().map(KvCache::mark).collect();
@@ -381,15 +382,15 @@ impl CausalLm {
             return Err(Error::value(text).help("keep the last ones: tokens.slice(1, -context..)"));
         }
         if let Some(last) = self.rotations_change(past, end) {
-            let text = format!("keys of {past} tokens do not continue beyond {last}");
+            let text = format!("cannot continue the keys of {past} tokens beyond position {last}");
             return Err(Error::value(text)
-                .note("rotations of longer texts differ (RopeScaling::LongRope)")
+                .note("RopeScaling::LongRope rotates longer texts by other frequencies")
                 .help("compute all tokens again, with empty caches"));
         }
         match inputs.mask {
             Some(mask) if mask.dtype() != DType::Bool || mask.shape()[..] != [batch, end] => {
                 Err(Error::shape(format!(
-                    "a mask of {} {} for {end} tokens of {batch} texts",
+                    "a mask of {} {} does not fit {end} tokens of {batch} texts",
                     mask.dtype(),
                     mask.shape()
                 ))

@@ -1,9 +1,9 @@
 //! The loss of a [`CausalLm`] on next tokens, without the logits of all tokens at a time.
 //!
 //! The naive form is `cross_entropy(model.logits(tokens), targets)`: logits and their gradient are
-//! (tokens, vocabulary) each, for a small model more memory than all else. Here only the states
-//! whose next token counts go to the head, some at a time, and the backward pass computes the
-//! logits of those again.
+//! (tokens, vocabulary) each, for a small model more memory than everything else. Here only states
+//! whose next token counts go to the head, in slices, and the backward pass recomputes their
+//! logits.
 
 use super::causal_lm::CausalLm;
 use crate::loss::{CrossEntropy, Reduction};
@@ -63,11 +63,11 @@ impl CausalLm {
         if slice == 0 || count == 0 || positions.ndim() != 1 || targets.shape() != positions.shape()
         {
             let text = format!(
-                "positions {}, targets {}, {slice} at a time",
+                "cannot compute a loss at positions {} with targets {}, {slice} at a time",
                 positions.shape(),
                 targets.shape()
             );
-            return Err(Error::shape(text).help("positions and targets are (N), at least one"));
+            return Err(Error::shape(text).help("positions and targets are (N); N is at least one"));
         }
         let x = self.hidden(&batch.tokens)?.flatten(0, 1)?; // (B T, E)
         let x = x.index_select(0, positions)?; // (N, E)

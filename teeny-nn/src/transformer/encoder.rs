@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Layers that begin with their norms (CLIP) have the norm of the embeddings after the last layer.
-//! Positions are counted from 0, or, as RoBERTa does, from the token after the padding's number,
-//! padding not counted. Module `pretrained` opens files of such models.
+//! Positions start at 0, or, as in RoBERTa, at the id of the padding token plus 1; padding is not
+//! counted. The crate `teeny-models` opens files of such models.
 
 use super::{TransformerConfig, TransformerEncoderLayer};
 use crate::attention::AttentionOptions;

@@ -1,6 +1,6 @@
 //! Transformers: PyTorch's encoder and decoder layers; [`Encoder`], of BERT and of CLIP's texts;
 //! [`VisionEncoder`], of images in ViT and CLIP; [`CausalLm`], the decoder of Llama and its
-//! relatives, and of GPT-2 as [`Gpt`], which [`CachedLm`] continues texts with.
+//! relatives, and of GPT-2 as [`Gpt`], with which [`CachedLm`] continues texts.
 
 mod block;
 mod cached_lm;

@@ -4,7 +4,7 @@
 //! pixels (B, C, H, W) ─ patches ─ class, patch 0, patch 1, … + position ─ layers ─ norm ─ states
 //! ```
 //!
-//! Module `pretrained` opens files of such models.
+//! The crate `teeny-models` opens files of such models.
 
 use super::{TransformerConfig, TransformerEncoderLayer};
 use crate::conv::{Conv2d, Conv2dOptions};

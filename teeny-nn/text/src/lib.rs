@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A token is a `u32`, its index in the vocabulary; in tensors it is an `I32`, like every index.
-//! The crate knows files ([`teeny_formats`]) and no layers.
+//! The crate depends on files ([`teeny_formats`]), but not on layers.
 #![forbid(unsafe_code)]
 
 mod bpe;

@@ -80,8 +80,8 @@ impl<'a> DecodeStream<'a> {
         Ok((text, piece))
     }
 
-    /// After every `WINDOW` tokens: the index of the first token that is kept, and the text of those
-    /// kept. It is the end of `text`, so they begin with a whole character.
+    /// After every `WINDOW` tokens: the index of the first token that is kept, and the text of
+    /// those kept. It is the end of `text`, so they begin with a whole character.
     fn kept(&self, text: &str) -> Result<Option<(usize, String)>> {
         if !self.tokens.len().is_multiple_of(WINDOW) {
             return Ok(None);

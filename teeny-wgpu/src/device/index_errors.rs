@@ -157,7 +157,7 @@ impl IndexErrors {
 const HELP: &str =
     "found when the GPU was read; TEENY_WGPU_CHECKED=1 gets the error from the call itself";
 
-/// The word where the record of a launch begins.
+/// The index of the first word of the record of a launch.
 fn record_at(number: u64) -> usize {
     (number % RECORDS) as usize * RECORD_WORDS
 }

@@ -79,8 +79,8 @@ impl Memory {
         Arc::as_ptr(&self.owned) as usize
     }
 
-    /// The bytes that a kernel binds to see all elements, in whole groups of four, or of eight of
-    /// at most 32 bits.
+    /// The bytes that a kernel binds: all elements, rounded up to 32 bytes, so that it may read
+    /// whole groups of four elements, or of eight elements of at most 32 bits.
     pub fn bound(&self) -> u64 {
         let most = self.owned.buffer.size() - self.start;
         self.bytes.next_multiple_of(32).max(32).min(most)

@@ -193,6 +193,6 @@ fn steps(from: Scalar, to: Scalar, by: Scalar, whole: bool) -> Result<usize> {
             return Ok(length.ceil() as usize);
         }
     }
-    Err(Error::value(format!("no numbers from {from} to {to} by steps of {by}"))
+    Err(Error::value(format!("cannot count from {from} to {to} by steps of {by}"))
         .help("step must be non-zero and point from start to end"))
 }

@@ -149,7 +149,7 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
     };
     if !bytes.starts_with(MAGIC) {
         return Err(Error::format("not a .npy file: it does not begin with \\x93NUMPY")
-            .help("an .npz file is a zip archive of .npy files, which teeny-nn reads"));
+            .help("an .npz file is a zip archive of .npy files, which teeny-formats reads"));
     }
     let version = *bytes.get(6).ok_or_else(short)?;
     let (start, length) = match version {

@@ -107,8 +107,8 @@ impl Tensor {
         Ok((values, vectors))
     }
 
-    /// The real and the imaginary parts of the eigenvalues, in no order but with conjugates side by
-    /// side: (.., n, n) → (.., n) each.
+    /// The real and the imaginary parts of the eigenvalues, in no particular order, except that
+    /// conjugates are side by side: (.., n, n) → (.., n) each.
     ///
     /// # Errors
     /// If self is tracked by autograd, or has NaN or an infinity.

@@ -28,7 +28,7 @@ impl Tensor {
         let (one, dtype) = match weights {
             Some(weights) if weights.shape() != self.shape() => {
                 return Err(Error::shape(format!(
-                    "weights {} for {}: one for each element is needed",
+                    "weights {} do not fit {}: one for each element is needed",
                     weights.shape(),
                     self.shape()
                 ))
@@ -74,10 +74,11 @@ impl Tensor {
             }
         };
         if bins == 0 || !low.is_finite() || !high.is_finite() || low >= high {
-            return Err(Error::value(format!("no {bins} intervals from {low} to {high}")).help(
-                "at least one interval, and finite bounds in ascending order: \
+            return Err(Error::value(format!("cannot make {bins} intervals from {low} to {high}"))
+                .help(
+                    "use at least one interval, and finite bounds in ascending order: \
                  x.histogram(10, Some((0.0, 1.0)))?",
-            ));
+                ));
         }
         let last = index_end(bins)? - 1;
         let edges = Tensor::linspace(low, high, bins + 1, self.dtype(), self)?;
@@ -117,7 +118,7 @@ impl Tensor {
         if ordinary.contains(&range) && ordinary.contains(&factor) {
             return flat.cast(wide)?.sub(low)?.mul(factor)?.clamp(0, last)?.cast(DType::I32);
         }
-        // The range or its reciprocal overflows: binary search.
+        // Binary search, because the range or its reciprocal overflows.
         edges.searchsorted(flat, Side::Right)?.sub(1)?.clamp(0, last)
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn rows(
     rows.reshape(index.shape().with_axis(index.ndim(), columns)?)
 }
 
-/// Flat blocks as (groups, blocks of a row, bytes of GROUP blocks).
+/// The blocks reshaped to (groups, blocks per row, bytes of GROUP blocks).
 fn groups(blocks: &Tensor, kind: QuantType, columns: usize) -> Result<Tensor> {
     let (count, bytes) = (columns / kind.block_elements(), GROUP * kind.block_bytes());
     blocks.reshape((blocks.numel() / (count * bytes), count, bytes))

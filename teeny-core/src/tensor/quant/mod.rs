@@ -62,7 +62,7 @@ impl QuantTensor {
         let wanted = kind.row_bytes(columns)?.saturating_mul(rows);
         if blocks.len() != wanted {
             return Err(Error::value(format!(
-                "{} bytes for {rows} rows of {columns} elements of {kind}, which have {wanted}",
+                "got {} bytes for {rows} rows of {columns} elements of {kind}, which have {wanted}",
                 blocks.len()
             ))
             .help("rows follow each other without gaps, each of whole blocks"));
@@ -150,8 +150,8 @@ impl QuantTensor {
         QuantTensor::from_blocks(&blocks, kind, [rows, columns], x)
     }
 
-    /// One matrix of the rows of several, one after another, such as the projections to queries,
-    /// keys and values.
+    /// Concatenates the rows of several matrices, such as the projections to queries, keys and
+    /// values.
     ///
     /// # Errors
     /// If `weights` is empty, their columns differ, or they are on different devices.
@@ -159,11 +159,11 @@ impl QuantTensor {
     pub fn join(weights: &[&QuantTensor]) -> Result<QuantTensor> {
         let _op = enter("QuantTensor::join");
         let Some(first) = weights.first() else {
-            return Err(Error::value("no matrices to join").help("pass at least one"));
+            return Err(Error::value("expected a matrix, got none").help("pass at least one"));
         };
         if let Some(other) = weights.iter().find(|w| w.shape[1] != first.shape[1]) {
             let text = format!("rows of {} and of {} elements", first.shape[1], other.shape[1]);
-            return Err(Error::shape(text).help("join matrices with as many columns"));
+            return Err(Error::shape(text).help("all matrices must have as many columns"));
         }
         let blocks = Tensor::cat(&weights.iter().map(|w| &w.blocks).collect::<Vec<_>>(), 0)?;
         let mut parts: Vec<Part> = Vec::new();

@@ -110,10 +110,11 @@ impl Tensor {
         self.extremum(ReduceOp::Max, &axes.axes(self.shape())?, true)
     }
 
-    /// The smallest over `axes`; NaN if any element is NaN. A result of zero as in [`Tensor::max`].
+    /// The smallest over `axes`; NaN if any element is NaN. Zeros are treated as in
+    /// [`Tensor::max`].
     ///
     /// # Errors
-    /// If there is nothing to compare.
+    /// If a reduced axis is empty.
     #[track_caller]
     pub fn min(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("min").on([("x", Some(self))]);

@@ -83,7 +83,7 @@ impl Tensor {
                 self.shape()[axis]
             ))
             .help(match (self.shape()[axis] as u128).checked_sub(total) {
-                Some(rest) => format!("a further size of {rest} makes them complete"),
+                Some(rest) => format!("another size of {rest} makes the sum right"),
                 None => format!("x.split({axis}, size)? takes one size for all parts"),
             }));
         }

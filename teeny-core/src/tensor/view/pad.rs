@@ -97,7 +97,7 @@ impl Tensor {
     fn padded_from(&self, widths: &[(isize, isize)]) -> Result<usize> {
         let too_many = || {
             Error::axis(format!(
-                "{} pairs of widths for the {} axes of {}",
+                "got {} pairs of widths for the {} axes of {}",
                 widths.len(),
                 self.ndim(),
                 self.shape()

@@ -16,7 +16,7 @@ impl Tensor {
         let counts = counts.shape()?;
         let Some(lead) = counts.ndim().checked_sub(self.ndim()) else {
             return Err(Error::shape(format!(
-                "{} counts for the {} axes of {}",
+                "got {} counts for the {} axes of {}",
                 counts.ndim(),
                 self.ndim(),
                 self.shape()
@@ -110,7 +110,7 @@ impl Tensor {
         let numbers = counts.to_scalars()?;
         if let Some(i) = numbers.iter().position(|n| n.to_i128() < 0) {
             return Err(Error::value(format!("counts[{i}] is {}, expected 0 or more", numbers[i]))
-                .help("0 leaves an element out: counts.maximum(0)?"));
+                .help("counts.maximum(0)? makes negative counts 0, which leaves the element out"));
         }
         let total: i128 = numbers.iter().map(|n| n.to_i128()).sum();
         let Ok(total) = i64::try_from(total) else {

@@ -40,7 +40,7 @@ pub(super) struct PhaseSplit<'a> {
     pub has_padding: bool,
 }
 
-/// The phases of the distances that shifts have from the lowest one.
+/// The distinct phases of the shifts, relative to the lowest shift, in ascending order.
 fn phases(axis: &Axis, low: isize) -> Vec<usize> {
     let of = |&shift: &isize| (shift - low) as usize % axis.step;
     let mut phases: Vec<usize> = axis.shifts.iter().map(of).collect();

@@ -64,7 +64,7 @@ impl<T: Float> ConvTask<'_, T> {
         })
     }
 
-    /// `rows` rows from row `top` on of some planes of results.
+    /// `rows` rows of some planes of results, starting at row `top`.
     fn planes(
         &self,
         cpu: &Cpu,

@@ -280,7 +280,8 @@ impl<T: Real> Work for OnlineSoftmax<'_, T> {
                 let row = self.s.add(r * self.row);
                 let (shift, alpha) =
                     (Vector::<T, V>::splat(shifts[r]), Vector::<T, V>::splat(alphas[r]));
-                // A tile's sum first: rounding errors grow with the tiles and not with the keys.
+                // Each tile is summed first, so rounding errors grow with the number of tiles, not
+                // of keys.
                 let old = Vector::<T, V>::load(self.sum.add(r * PAD)).mul(alpha);
                 let mut sums = [Vector::<T, V>::splat(T::ZERO); 2];
                 let mut c = 0;

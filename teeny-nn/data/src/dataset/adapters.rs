@@ -1,4 +1,5 @@
-//! Data sets made of others. They pass the epoch on, and the indices of the inner data set.
+//! Data sets that wrap other data sets. They pass on the epoch, and translate indices into indices
+//! of the inner data set.
 
 use super::{Collate, Dataset, require_items};
 use std::sync::Arc;
@@ -134,7 +135,7 @@ impl Portion for f64 {
         let sum: f64 = parts.iter().sum();
         // fractions with few digits, such as 0.1, are not exact
         if parts.iter().any(|part| !(0.0..=1.0).contains(part)) || (sum - 1.0).abs() > 1e-6 {
-            return Err(Error::value(format!("the fractions are {parts:?}, of sum {sum}"))
+            return Err(Error::value(format!("the fractions {parts:?} have the sum {sum}"))
                 .help("fractions are at least 0 and have the sum 1: [0.8, 0.2]"));
         }
         let mut counts: Vec<usize> =
@@ -148,8 +149,8 @@ impl Portion for f64 {
 impl Portion for usize {
     fn counts(parts: &[usize], items: usize) -> Result<Vec<usize>> {
         if parts.iter().try_fold(0, |sum: usize, part| sum.checked_add(*part)) != Some(items) {
-            return Err(Error::value(format!("parts of {parts:?} items, but there are {items}"))
-                .help("the parts are all items together; subset(indices) takes some"));
+            return Err(Error::value(format!("parts have {parts:?} items, but there are {items}"))
+                .help("the sizes must add up to all items; subset(indices) selects some"));
         }
         Ok(parts.to_vec())
     }

@@ -1,10 +1,11 @@
-//! [`Dataset`]: items that are gathered into batches, and the data sets made of others.
+//! [`Dataset`]: items that are gathered into batches, and data sets that wrap other data sets.
 //!
 //! ```text
 //! data set ─ subset, random_split, concat, map ─ data set ─ DataLoader ─ batches
 //! ```
 //!
-//! Indices are those of the innermost data set that they reach, and the epoch is passed on to it.
+//! An adapter passes the epoch on, and translates each index into an index of the data set that it
+//! wraps.
 
 mod adapters;
 mod tensors;

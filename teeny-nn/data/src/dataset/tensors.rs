@@ -23,7 +23,7 @@ pub(crate) fn rows(x: &Tensor, indices: &[usize]) -> Result<Tensor> {
 fn check(tensors: &[&Tensor]) -> Result<()> {
     let count = |x: &Tensor| x.shape().first().copied();
     let Some(first) = tensors.first() else {
-        return Err(Error::value("a data set of no tensors").help("at least one: vec![x]"));
+        return Err(Error::value("expected a tensor, got none").help("pass at least one: vec![x]"));
     };
     for (i, x) in tensors.iter().enumerate() {
         match (count(first), count(x)) {
@@ -33,7 +33,7 @@ fn check(tensors: &[&Tensor]) -> Result<()> {
             }
             (Some(n), Some(m)) if n != m => {
                 let shapes = format!("{} and {}", first.shape(), x.shape());
-                let text = format!("tensors of {n} and {m} items: 0 and {i} are {shapes}");
+                let text = format!("tensor 0 has {n} items, tensor {i} has {m}: {shapes}");
                 return Err(Error::shape(text).help("items are rows along the first axis"));
             }
             _ => {}
@@ -77,8 +77,8 @@ impl Collate for Tensor {
 impl<T: Collate> Collate for Vec<T> {
     fn collate(self, other: Vec<T>, order: &[usize]) -> Result<Vec<T>> {
         if self.len() != other.len() {
-            return Err(Error::value(format!("batches of {} and {}", self.len(), other.len()))
-                .help("joined data sets have the same parts"));
+            return Err(Error::value(format!("expected {}, got {}", self.len(), other.len()))
+                .help("joined data sets must have as many parts"));
         }
         self.into_iter().zip(other).map(|(a, b)| a.collate(b, order)).collect()
     }

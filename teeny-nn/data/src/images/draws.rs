@@ -1,4 +1,4 @@
-//! [`Draws`]: random numbers and rectangles, one after the other.
+//! [`Draws`]: the random numbers and rectangles of one item, drawn in sequence.
 
 use teeny_core::Key;
 use teeny_core::random::{philox, unit_f64};

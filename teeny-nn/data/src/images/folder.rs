@@ -199,14 +199,14 @@ pub fn write_png(path: impl AsRef<Path>, image: &Tensor) -> Result<()> {
     let shape = *image.shape();
     let sides = shape.iter().map(|side| u32::try_from(*side).unwrap_or_default());
     let &[3, height @ (1..), width @ (1..)] = &sides.collect::<Vec<_>>()[..] else {
-        return Err(Error::shape(format!("an image {shape}")).help("(3, H, W), not empty"));
+        return Err(Error::shape(format!("expected (3, H, W), got {shape}")).help("H, W above 0"));
     };
     if image.dtype() != DType::U8 {
         let help = match image.dtype().is_float() {
             true => "bytes (u8) are x.mul(255.0)?.round()?.cast(DType::U8)? of values of 0 to 1",
             false => "bytes (u8) are x.cast(DType::U8)? of values of 0 to 255",
         };
-        return Err(Error::dtype(format!("an image of {}", image.dtype())).help(help));
+        return Err(Error::dtype(format!("expected u8, got {}", image.dtype())).help(help));
     }
     let pixels = Pixels::from_planes([shape[1], shape[2]], &image.to_vec::<u8>()?)?;
     replace(path.as_ref(), |file| {

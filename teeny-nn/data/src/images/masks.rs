@@ -1,31 +1,30 @@
 //! Masks of classes, which change together with their images.
 //!
-//! Crops, flips and sizes by the nearest pixel move whole rows and columns. So an image carries two
-//! lists, and its mask is read once, at the end:
+//! Crops, flips and sizes by the nearest pixel move whole rows and columns. So two lists per image
+//! record the moves, and the mask is read once, at the end:
 //!
 //! ```text
-//! mask' (y, x) = mask (rows[y], columns[x])          rows, columns: an SourcePixels
+//! mask' (y, x) = mask (rows[y], columns[x])          rows, columns: a SourcePixels
 //! ```
 
 use super::{ImageTransforms, resample::nearest};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Scalar, Tensor, memory};
 
-/// The row and the column of the unchanged image that each row and column shows; None outside of
-/// it.
+/// The source row of each row, and the source column of each column; None outside the source image.
 pub(super) struct SourcePixels {
     pub rows: Vec<Option<usize>>,
     pub columns: Vec<Option<usize>>,
 }
 
 impl SourcePixels {
-    /// That of an unchanged image.
+    /// The rows and columns of an unchanged image.
     pub fn new([height, width]: [usize; 2]) -> Result<SourcePixels> {
         let all = |side: usize| memory::collected((0..side).map(Some));
         Ok(SourcePixels { rows: all(height)?, columns: all(width)? })
     }
 
-    /// That of the part of this size from `start`.
+    /// Crops to the part of this size from `start`.
     pub fn crop(&mut self, start: [isize; 2], size: [usize; 2]) -> Result<()> {
         for (axis, (start, size)) in self.axes().into_iter().zip(start.into_iter().zip(size)) {
             let at = |i| {
@@ -115,7 +114,7 @@ impl ImageTransforms {
         let [height, width] = [masks.shape()[1], masks.shape()[2]];
         let outside = i32::try_from(masks.numel()).map_err(|_| {
             let text = format!("masks {} have too many pixels for one batch", masks.shape());
-            Error::value(text).help("smaller batches")
+            Error::value(text).help("use smaller batches")
         })?;
         let [h, w] = [x.shape()[2], x.shape()[3]];
         let mut index = memory::reserved(origins.len() * h * w)?;
@@ -140,16 +139,16 @@ impl ImageTransforms {
                 .help("masks.cast(DType::I32)? converts"));
         }
         if x.len() == 4 && y[..] != [x[0], x[2], x[3]] {
-            let error = Error::shape(format!("masks {y} of images {x}"));
+            let error = Error::shape(format!("masks {y} do not fit images {x}"));
             return Err(match y[..] == [x[0], 1, x[2], x[3]] {
                 true => error.help("masks.squeeze(1)? has no axis of channels"),
-                false => error.help("images (B, 3, H, W), masks (B, H, W): a class for each pixel"),
+                false => error.help("images (B, 3, H, W) need masks (B, H, W): a class per pixel"),
             });
         }
         if !Scalar::Int(self.mask_fill).fits(dtype) {
-            let text = format!("masks of {dtype} cannot be {} outside", self.mask_fill);
+            let text = format!("cannot fill masks of {dtype} with {}", self.mask_fill);
             return Err(Error::value(text)
-                .help("masks.cast(DType::I32)?, or another class for with_mask_fill"));
+                .help("use masks.cast(DType::I32)?, or another class in with_mask_fill"));
         }
         Ok(())
     }

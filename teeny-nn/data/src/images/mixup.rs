@@ -41,12 +41,12 @@ pub fn mixup(
 ) -> Result<(Tensor, Tensor)> {
     let _op = enter("mixup");
     if !(alpha > 0.0 && alpha.is_finite()) {
-        return Err(Error::value(format!("alpha is {alpha}")).help("above 0 and finite: 0.2"));
+        return Err(Error::value(format!("alpha is {alpha}")).help("use a finite number above 0"));
     }
     if !x.dtype().is_float() || labels.ndim() != 1 || x.shape().first() != labels.shape().first() {
         let (x, labels, dtype) = (x.shape(), labels.shape(), x.dtype());
-        return Err(Error::shape(format!("images {x} of {dtype} with labels {labels}"))
-            .help("images (B, ..) of floats with labels (B) of integers"));
+        return Err(Error::shape(format!("cannot mix images {x} of {dtype} with labels {labels}"))
+            .help("pass images (B, ..) of floats and labels (B) of integers"));
     }
     let mut draws = Draws::new(key);
     let [a, b] = [0, 1].map(|_| gamma(alpha, &mut draws));

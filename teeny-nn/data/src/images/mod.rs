@@ -71,8 +71,8 @@ impl Pixels {
         let size = height.checked_mul(width).and_then(|area| area.checked_mul(channels));
         if size != Some(bytes.len()) || !(1..=4).contains(&channels) {
             let text = format!("an image of ({height}, {width}, {channels})");
-            return Err(Error::shape(format!("{} bytes for {text}", bytes.len()))
-                .help("a byte for each channel of each pixel, and 1 to 4 channels"));
+            return Err(Error::shape(format!("{} bytes do not fill {text}", bytes.len()))
+                .help("pass a byte for each channel of each pixel, and 1 to 4 channels"));
         }
         if channels == 3 {
             return Ok(Pixels { height, width, bytes });
@@ -123,6 +123,6 @@ impl Pixels {
 fn size_mismatch(first: (&str, [usize; 2]), second: (&str, [usize; 2])) -> Error {
     let text =
         |(name, [height, width]): (&str, [usize; 2])| format!("{name} is {height} x {width}");
-    Error::shape(format!("images of a batch: {}, {}", text(first), text(second)))
+    Error::shape(format!("the images of a batch differ in size: {}, {}", text(first), text(second)))
         .help("ImageTransform::Resize (resize) or a crop gives all images one size")
 }

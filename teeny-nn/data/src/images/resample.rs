@@ -100,7 +100,7 @@ impl Resample {
         let _op = enter("resize");
         let shape = *image.shape();
         if shape.len() != 3 || shape[2] != 3 || image.dtype() != DType::U8 {
-            let text = format!("the image is {} of {shape}", image.dtype());
+            let text = format!("expected u8 of (H, W, 3), got {} of {shape}", image.dtype());
             return Err(Error::shape(text).help("images are u8 of (H, W, 3)"));
         }
         let pixels = Pixels { height: shape[0], width: shape[1], bytes: image.to_vec::<u8>()? };
@@ -111,7 +111,8 @@ impl Resample {
     /// `image` in another height and width, and of that the given rows and columns.
     ///
     /// # Errors
-    /// If the rows or columns are outside, a side is 0 or above 1,048,576, or an image on the way has more than [`MAX_PIXELS`] pixels.
+    /// If the rows or columns are outside, a side is 0 or above 1,048,576, or an image on the way
+    /// has more than [`MAX_PIXELS`] pixels.
     pub fn resized(
         self,
         image: &Pixels,

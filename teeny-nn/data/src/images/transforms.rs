@@ -1,5 +1,5 @@
-//! [`ImageTransforms`]: a list of changes of images, random ones with numbers of their own for each
-//! epoch and item.
+//! [`ImageTransforms`]: a list of image transforms; random ones draw new numbers for each epoch and
+//! item.
 //!
 //! Images are bytes until all of them have one size; the batch is normalised on the device. A
 //! random number depends on the seed, the epoch, the index of the item and its position among the
@@ -144,8 +144,8 @@ impl ImageTransforms {
         let _op = enter("ImageTransforms::with_normalize");
         let all = mean.iter().chain(&std);
         if !all.clone().all(|x| x.is_finite()) || !std.iter().all(|x| *x > 0.0) {
-            return Err(Error::value(format!("mean {mean:?} and std {std:?}"))
-                .help("finite numbers of each channel of 0..=1, deviations above 0"));
+            return Err(Error::value(format!("cannot use mean {mean:?} and std {std:?}"))
+                .help("pass finite numbers for pixels of 0..=1, and deviations above 0"));
         }
         self.normalize = Some([mean, std]);
         Ok(self)
@@ -173,12 +173,12 @@ impl ImageTransforms {
         epoch: u64,
     ) -> Result<(Tensor, Vec<SourcePixels>)> {
         let [count, 3, height @ (1..), width @ (1..)] = images.shape()[..] else {
-            let text = format!("images of shape {}", images.shape());
-            return Err(Error::shape(text).help("(B, 3, H, W) of u8, H and W not 0"));
+            let text = format!("expected images (B, 3, H, W), got {}", images.shape());
+            return Err(Error::shape(text).help("images are u8 with H and W above 0"));
         };
         if count != indices.len() || images.dtype() != DType::U8 {
             let text = format!("{count} images of {}, {} indices", images.dtype(), indices.len());
-            return Err(Error::value(text).help("images of u8 with the indices of their items"));
+            return Err(Error::value(text).help("pass images of u8, and the index of each item"));
         }
         let bytes = images.to_vec::<u8>()?;
         let planes = bytes.chunks_exact(3 * height * width);
@@ -326,10 +326,10 @@ impl ImageTransform {
                 });
                 let [Some(rows), Some(columns)] = rest else {
                     let ([h, w], [crop_h, crop_w]) = (own, size);
-                    let text = format!("a crop of {crop_h} x {crop_w} from an image of {h} x {w}");
+                    let text = format!("cannot crop {crop_h} x {crop_w} from images of {h} x {w}");
                     return Err(Error::shape(format!("{text} with {padding} pixels of padding"))
                         .help(
-                            "a smaller crop, more padding, or ImageTransform::Resize before it",
+                            "use a smaller crop, more padding, or ImageTransform::Resize first",
                         ));
                 };
                 let start = [rows, columns].map(|rest| draws.below(rest + 1) as isize);

@@ -1,4 +1,5 @@
-//! [`TableEncoder`]: columns of text as numbers, by what the training rows have.
+//! [`TableEncoder`]: encodes columns of text as numbers, with the statistics and categories of the
+//! training rows.
 
 use super::Table;
 use crate::Dataset;
@@ -105,8 +106,8 @@ impl TableEncoder {
                 .help("each column is a number, a category or the target"));
         }
         if self.columns.is_empty() || table.is_empty() {
-            let text = format!("{} columns and {} rows", self.columns.len(), table.len());
-            return Err(Error::value(text).help("at least one of each: with_numbers([..])"));
+            let text = format!("got {} columns and {} rows", self.columns.len(), table.len());
+            return Err(Error::value(text).help("pass at least one of each: with_numbers([..])"));
         }
         for column in &mut self.columns {
             match &mut column.kind {
@@ -117,7 +118,7 @@ impl TableEncoder {
                     if known.is_empty() {
                         let text = format!("column {:?} of {} rows", column.name, cells.len());
                         return Err(Error::value(format!("{text} has no number"))
-                            .help("with_categories, or leave the column out"));
+                            .help("use with_categories, or leave the column out"));
                     }
                     let count = known.len() as f64;
                     *missing = known.len() < cells.len();
@@ -402,7 +403,7 @@ impl TableEncoder {
             };
             let text =
                 format!("the state has columns {}, the encoder {}", names(&new), names(&own));
-            return Err(Error::value(text).help("the same columns, or TableEncoder::new()"));
+            return Err(Error::value(text).help("use the same columns, or TableEncoder::new()"));
         }
         *self = loaded;
         Ok(())

@@ -1,5 +1,5 @@
-//! [`Table`]: rows of named columns from CSV and TSV files, and [`TableEncoder`], which makes
-//! numbers of them.
+//! [`Table`]: rows of named columns from CSV and TSV files, and [`TableEncoder`], which encodes
+//! them as numbers.
 
 mod encoder;
 

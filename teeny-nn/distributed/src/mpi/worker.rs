@@ -1,8 +1,8 @@
 //! The thread that makes every call to MPI.
 //!
 //! It runs operations one after another, and answers the other ranks between them. After a failure
-//! it makes no more progress: buffers that MPI may still read or write stay borrowed, as the thread
-//! never returns from where they are.
+//! it stops for good: buffers that MPI may still read or write stay borrowed, because the thread
+//! never leaves the function that owns them.
 
 use super::MpiOptions;
 use super::peers::{Peers, small};

@@ -131,8 +131,8 @@ pub(super) fn read(from: &mut dyn Read, length: u64) -> Result<Header> {
             return Err(Error::format("the numbers of the file are not little-endian"));
         }
         version => {
-            return Err(Error::format(format!("version {version} of GGUF is not read"))
-                .help("versions 2 and 3 are; convert the model with a newer program"));
+            return Err(Error::format(format!("version {version} of GGUF is not supported"))
+                .help("versions 2 and 3 are supported; convert the model with a newer program"));
         }
     }
     let (tensors, keys) = (input.u64()?, input.u64()?);
@@ -225,7 +225,7 @@ impl Described {
             let ty = blocks::unread_name(self.id)
                 .map_or_else(|| format!("number {}", self.id), str::to_string);
             return Ok(Err(Error::dtype(format!(
-                "tensor {name} has the GGUF type {ty}, which is not read"
+                "tensor {name} has the GGUF type {ty}, which is not supported"
             ))
             .help("quantise the model to Q8_0, Q6_K or Q4_K")));
         };

@@ -1,5 +1,5 @@
-//! GGUF files, in which llama.cpp and its relatives keep models: named tensors, often quantised,
-//! and metadata such as the sizes of the model and its vocabulary.
+//! GGUF files, the format of llama.cpp and related programs: named tensors, often quantised, and
+//! metadata such as the sizes of the model and its vocabulary.
 //!
 //! ```text
 //! "GGUF", version, counts | metadata: key, type, value | tensors: name, sizes, type, offset | data
@@ -131,7 +131,7 @@ impl Gguf {
         &self.entries
     }
 
-    /// The tensors of types that are not read, each with its error.
+    /// The tensors of unsupported types, each with its error.
     pub fn unreadable(&self) -> &BTreeMap<String, Error> {
         &self.unreadable
     }

@@ -1,4 +1,4 @@
-//! GGUF files that are written.
+//! [`Writer`]: writes a GGUF file.
 
 use super::Value;
 use super::blocks::{self, Type, TypeKind};
@@ -222,8 +222,8 @@ fn element_id(values: &[Value]) -> Result<u32> {
         [I32, I64] => Ok(I64),
         [F32, F64] => Ok(F64),
         _ => {
-            let text = format!("a list of {} values of several types", values.len());
-            Err(Error::value(text).help("GGUF has lists of one type"))
+            let text = format!("cannot write a list of {} values of several types", values.len());
+            Err(Error::value(text).help("all values of a list must have the same type"))
         }
     }
 }

@@ -3,7 +3,7 @@
 //! with transformers, `examples/compare/gguf.py` with llama.cpp.
 //!
 //! ```text
-//! cargo run --release -p teeny-nn --example time_pretrained -- \
+//! cargo run --release -p teeny-models --example time_pretrained -- \
 //!     encoder minilm | decoder smollm2.gguf WEIGHTS [CACHE]
 //!     | perplexity smollm2.gguf WEIGHTS FILE [CACHE] | greedy smollm2.gguf WEIGHTS FILE
 //!     | made-up 135m|1b|3b TYPE OUT.gguf [VOCABULARY.gguf]

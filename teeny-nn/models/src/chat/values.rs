@@ -1,5 +1,5 @@
-//! JSON as values of a template, the filter `tojson` and the function `strftime_now`, as Python has
-//! them: members keep their order, text is not escaped for HTML.
+//! JSON as values of a template, the filter `tojson` and the function `strftime_now`, as in Python:
+//! members keep their order, text is not escaped for HTML.
 
 use minijinja::value::{
     Enumerator, Kwargs, Object, ObjectExt, Rest, ValueKind, ValueOrKwargs, from_args,
@@ -268,8 +268,8 @@ impl Writer {
     }
 }
 
-/// A number as Python writes it: a float has a point, or an exponent of two digits where that is
-/// below -4 or above 15.
+/// A number as Python prints it: a float has a decimal point, or an exponent of at least two digits
+/// if the exponent is below -4 or above 15.
 pub(super) fn number(value: &Value) -> String {
     let Some(x) = f64::try_from(value.clone()).ok().filter(|_| !value.is_integer()) else {
         return value.to_string();

@@ -1,4 +1,5 @@
-//! A GGUF file as an encoder: BERT's layers, and how states become the embedding of a text.
+//! A GGUF file as an encoder: BERT's layers, and how hidden states are pooled to the embedding of a
+//! text.
 
 use super::config;
 use crate::family::with_names;

@@ -1,4 +1,4 @@
-//! The adapters of one weight, and values in the place of a parameter's.
+//! The adapters of one weight, and the values that replace a parameter.
 
 use std::ops::Range;
 use std::sync::Arc;

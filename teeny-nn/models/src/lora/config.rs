@@ -16,8 +16,8 @@ pub(super) fn parse(path: &Path) -> Result<(LoraOptions, Vec<String>)> {
     match file.text("peft_type")? {
         Some("LORA") => {}
         Some(other) => {
-            let text = format!("an adapter of type {}", quoted(other));
-            return Err(Error::unsupported(text).help("adapters of type \"LORA\" are read"));
+            let text = format!("cannot read an adapter of type {}", quoted(other));
+            return Err(Error::unsupported(text).help("only adapters of type \"LORA\" are read"));
         }
         None => {
             return Err(Error::value("no \"peft_type\"")

@@ -1,4 +1,5 @@
-//! The folder of an adapter as peft has it: `adapter_config.json`, `adapter_model.safetensors`.
+//! The folder of an adapter in the format of peft: `adapter_config.json`,
+//! `adapter_model.safetensors`.
 //!
 //! ```text
 //! base_model.model. + layer + .lora_A.weight (r, in), .lora_B.weight (out, r)
@@ -113,7 +114,8 @@ impl Lora {
         }
     }
 
-    /// Names that choose the layers with adapters and no others: their last parts, or else all.
+    /// Names that select exactly the layers with adapters: the last components if these are enough,
+    /// otherwise the full names.
     fn targets(&self) -> Result<Vec<String>> {
         let names = self.layers();
         let mut last: Vec<String> =
@@ -151,8 +153,8 @@ impl AdapterFile {
             (!file.pairs.contains_key(&(*i, other))).then_some(*i)
         };
         if let Some(i) = file.pairs.keys().find_map(halves) {
-            let text = format!("{:?} has one matrix of two", tensors.all[i].name);
-            return Err(Error::value(text).help("the file is not whole; save it again"));
+            let text = format!("{:?} has only one of its two matrices", tensors.all[i].name);
+            return Err(Error::value(text).help("the file is incomplete; save it again"));
         }
         Ok(file)
     }
@@ -161,7 +163,7 @@ impl AdapterFile {
     fn place(&mut self, name: String, tensors: &FileTensors) -> Result<()> {
         let own = name.strip_prefix(PREFIX).unwrap_or(&name);
         if own.contains("lora_magnitude_vector") {
-            return Err(Error::unsupported(format!("an adapter with DoRA ({name:?})"))
+            return Err(Error::unsupported(format!("cannot read an adapter with DoRA ({name:?})"))
                 .help("merge it in peft, and open the merged model"));
         }
         // the module of which peft trains a copy

@@ -1,4 +1,4 @@
-//! Merging: weights with their adapters added, and the weights of before put back.
+//! Merging adds the adapters to the weights; unmerging restores the weights.
 
 use super::Lora;
 use super::adapter::replaced;
@@ -27,17 +27,17 @@ impl Lora {
         if self.merged.is_some() || !self.is_active() {
             let state = if self.merged.is_some() { "merged" } else { "not active" };
             let text = format!("the adapters are {state}");
-            return Err(Error::value(text).help("lora.set_active(true)? first, and merge once"));
+            return Err(Error::value(text).help("call lora.set_active(true)? first, merge once"));
         }
         let mut changed: Vec<(Param, Tensor)> = Vec::new();
         for (param, _) in &self.attached {
             if param.quantized().is_some() {
                 let text = format!(
-                    "{} is quantised, and what is added would be rounded away",
+                    "cannot merge into {}: it is quantised, and would round the change away",
                     param.name()
                 );
                 return Err(Error::value(text)
-                    .help("store.dequantize()? first, or keep the adapters beside the weights"));
+                    .help("call store.dequantize()?, or keep the adapters beside the weights"));
             }
         }
         let tied = || self.saved.iter().filter(|saved| saved.tensor.param.is_tied());
@@ -47,9 +47,9 @@ impl Lora {
                 None => saved.tensor.param.floats(),
             };
             if value(Reader::Rows)?.ne(&value(Reader::Linear)?)?.any(..)?.item::<bool>()? {
-                let text = format!("{:?} was trained as a whole", saved.tensor.name);
+                let text = format!("cannot merge {:?}, trained as a whole", saved.tensor.name);
                 return Err(Error::value(text)
-                    .note("embedding and head are one weight, and both would be the trained one")
+                    .note("embedding and head share a weight, so merging would change both")
                     .help("keep the adapters beside the weights"));
             }
         }
@@ -104,8 +104,7 @@ impl Lora {
         if let Some((param, ..)) =
             merged.iter().find(|(param, _, version)| param.version() != *version)
         {
-            let text =
-                format!("{} has got another value since the adapters were merged", param.name());
+            let text = format!("{} has changed since the adapters were merged", param.name());
             return Err(Error::value(text).help(
                 "unmerge the adapters that were merged later first; or open the model again",
             ));

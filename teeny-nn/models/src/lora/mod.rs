@@ -1,4 +1,4 @@
-//! LoRA: small matrices beside frozen weights, which are trained in their place.
+//! LoRA: trains small matrices beside frozen weights, instead of the weights.
 //!
 //! ```text
 //!                 ┌─ x Wᵀ ──────────────────────┐        W (out, in), frozen, quantised or not
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! [`Lora`] attaches such pairs to the layers of a model that [`LoraOptions`] choose, by the names
-//! that peft uses, which are the names in the model's files ([`LoraModel`]). The store of the model
-//! keeps its parameters, bit for bit; the pairs are in a separate store.
+//! that peft uses: the names in the model's files ([`LoraModel`]). The store of the model keeps its
+//! parameters, bit for bit; the pairs are in a separate store.
 //!
 //! ```text
 //! select    which layers, by endings or a regular expression     tensors   names of the files

@@ -13,7 +13,7 @@ pub enum Modules {
     /// layer in every block.
     Names(Vec<String>),
     /// Layers whose whole name this regular expression matches, such as
-    /// `model\.layers\.[01]\..*_proj`. Expressions need the feature `pretrained`.
+    /// `model\.layers\.[01]\..*_proj`.
     Pattern(String),
 }
 

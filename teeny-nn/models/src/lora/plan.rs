@@ -1,4 +1,4 @@
-//! [`Plan`]: everything that is attached, made before anything changes.
+//! [`Plan`]: all adapters to attach, built before the model changes.
 
 use super::adapter::{Enabled, LowRankAdapter, Pair, Replacement};
 use super::options::LoraOptions;

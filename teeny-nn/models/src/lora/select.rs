@@ -1,4 +1,4 @@
-//! Which layers and tensors are trained, by peft's rules for names.
+//! Selects the layers and tensors to train, by peft's rules for names.
 
 use super::options::{LoraBias, LoraOptions, Modules};
 use super::pattern::{Pattern, ends};
@@ -27,7 +27,7 @@ pub(super) fn layers(
     if let Some(numbers) = &options.layers_to_transform {
         if matches!(options.target_modules, Modules::Pattern(_)) {
             let text = "layers_to_transform with a regular expression for target_modules";
-            return Err(Error::value(text).help("the expression says the numbers itself"));
+            return Err(Error::value(text).help("write the numbers into the expression"));
         }
         let used: BTreeSet<usize> =
             all.iter().filter_map(|name| number_of(name, &options.layers_pattern)).collect();
@@ -175,7 +175,7 @@ fn number_of(name: &str, before: &[String]) -> Option<usize> {
 fn no_layer(own: &str, option: &str, names: &[&str]) -> Error {
     let last = names.iter().filter_map(|name| name.rsplit('.').next());
     let near = nearest(own, last).or_else(|| nearest(own, names.iter().copied()));
-    let error = Error::value(format!("{option} has {own:?}, but no layer is called so"))
+    let error = Error::value(format!("{option} has {own:?}, but no layer has this name"))
         .note(format!("the layers are {}", kinds(names)));
     match near {
         Some(near) => error.help(format!("{near:?} is the nearest name")),

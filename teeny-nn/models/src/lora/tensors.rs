@@ -38,8 +38,8 @@ options! {
     }
 }
 
-/// A model to which adapters can be attached: a [`Store`] with its own names, or a model of module
-/// `pretrained` with the names of its files.
+/// A model to which adapters can be attached: a [`Store`] with its own names, or a pretrained model
+/// with the names of its files.
 pub trait LoraModel {
     /// The parameters.
     fn store(&self) -> &Store;

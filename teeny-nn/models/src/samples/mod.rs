@@ -1,5 +1,5 @@
-//! Texts of a file as the batches that a model is trained on: [`TextSamples`] for a decoder,
-//! [`LabeledTexts`] and [`TextPairs`] for an encoder.
+//! Makes training batches of the texts in a file: [`TextSamples`] for a decoder, [`LabeledTexts`]
+//! and [`TextPairs`] for an encoder.
 //!
 //! ```text
 //! line of JSON ─ read ─ segments of text, which of them count ─ tokens ─ batches     CausalBatch
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The loss counts the model's own text, but not the prompt or the messages of others. A line is
-//! encoded as one text, so that its parts are as they are within it.
+//! encoded as one text, so that its parts get the same tokens as in the whole text.
 
-/// The samples of a type, and their division into those to train on and those to test.
+/// The samples of a type, and their split into training and test samples.
 macro_rules! samples {
     ($type:ident, $items:ident: $item:ty) => {
         impl $type {
@@ -18,8 +18,8 @@ macro_rules! samples {
                 &self.$items
             }
 
-            /// These without a part `share` of them, and that part, chosen by `seed`; it has at
-            /// least one if `share` is above 0.
+            /// Splits the samples into a training set and a held-out set, drawn by `seed`: a
+            /// `share` of all, at least one if `share` is above 0.
             ///
             /// # Errors
             /// If `share` is not in `0..1`, or none is left to train on.
@@ -135,7 +135,7 @@ impl TextSamples {
         let path = path.as_ref();
         if max_length < 2 || max_length > decoder.model.config().context {
             let context = decoder.model.config().context;
-            let text = format!("texts of {max_length} tokens for a context of {context}");
+            let text = format!("cannot use texts of {max_length} tokens in a context of {context}");
             return Err(Error::value(text).help("use between 2 tokens and the context length"));
         }
         let tokenizer = decoder.tokenizer()?;
@@ -236,13 +236,13 @@ impl TextSample {
 fn split<T>(samples: Vec<T>, share: f64, seed: u64) -> Result<(Vec<T>, Vec<T>)> {
     let all = samples.len();
     if !(0.0..1.0).contains(&share) {
-        let error = Error::value(format!("a share of {share} of the samples"));
-        return Err(error.help("at least 0 and below 1"));
+        let error = Error::value(format!("cannot hold out a share of {share} of the samples"));
+        return Err(error.help("a share is at least 0 and below 1"));
     }
     let held = if share > 0.0 { ((all as f64 * share) as usize).max(1) } else { 0 };
     if held >= all {
         let error = Error::value(format!("{held} of {all} samples would be held out"));
-        return Err(error.help("a smaller share, or more samples"));
+        return Err(error.help("use a smaller share, or more samples"));
     }
     let order = permutation(all, Key { seed, draw: u64::MAX });
     let mut is_held = vec![false; all];

@@ -1,4 +1,4 @@
-//! [`TextPairs`]: pairs of texts whose embeddings are to be similar.
+//! [`TextPairs`]: pairs of texts whose embeddings should be similar.
 
 use super::super::{Encoder, EncoderBatch};
 use super::table::{Columns, TableReport};

@@ -1,4 +1,4 @@
-//! The lines of a file, and which parts of their texts count.
+//! Reads the lines of a file, and marks the parts of their texts that count in the loss.
 
 #[cfg(feature = "chat")]
 use crate::{ChatOptions, ChatTemplate, Message};

@@ -180,7 +180,7 @@ impl Columns {
     ) -> Result<(Vec<Encoded>, TableReport)> {
         let context = encoder.model.context();
         if !(2..=context).contains(&max_length) {
-            let text = format!("texts of {max_length} tokens for a context of {context}");
+            let text = format!("cannot use texts of {max_length} tokens in a context of {context}");
             return Err(Error::value(text).help("use between 2 tokens and the context length"));
         }
         let (rows, left_out) = self.rows(path)?;

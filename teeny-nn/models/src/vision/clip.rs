@@ -1,4 +1,4 @@
-//! [`Clip`]: images and texts as vectors that are compared by their cosine.
+//! [`Clip`]: embeds images and texts as vectors, which are compared by cosine similarity.
 //!
 //! ```text
 //! tokens ─ causal encoder ─ state of the end token ─ projection ─ / length ─┐

@@ -1,4 +1,4 @@
-//! [`ImageEncoder`]: an encoder of images of a folder, for embeddings and classes.
+//! [`ImageEncoder`]: an image encoder opened from a folder, for embeddings and classes.
 
 use super::processor::ImageProcessor;
 use super::{in_batches, vision};

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Every step equals transformers' processors with Pillow, to the bit. Only the pixels of a crop
-//! are resized. `data::images` decodes files.
+//! are resized. `teeny_data::images` decodes files.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,9 +17,9 @@ use teeny_formats::config::Config;
 /// How images become the pixels that a model reads: `preprocessor_config.json`.
 ///
 /// An image is a tensor of u8: (H, W, 3) of RGB, (H, W) or (H, W, 1) of grey, which becomes the
-/// three channels, or (H, W, 4) of RGB and alpha, which is laid over white. Of PNG
-/// and JPEG files, `data::images::read_image(path, &device)?.permute([1, 2, 0])?` is one (feature
-/// `image`).
+/// three channels, or (H, W, 4) of RGB and alpha, which is laid over white. Of PNG and JPEG files,
+/// `teeny_data::images::read_image(path, &device)?.permute([1, 2, 0])?` is one (feature `image` of
+/// teeny-data).
 ///
 /// # Example
 /// ```
@@ -171,7 +171,7 @@ impl ImageProcessor {
             let (pixels, [height, width]) = self.pixels(&rgb(image, i)?, &table)?;
             let [h, w] = *first.get_or_insert([height, width]);
             if [h, w] != [height, width] {
-                let text = format!("image 0 becomes {h} x {w}, image {i} {height} x {width}");
+                let text = format!("image 0 becomes {h} x {w}, but image {i} {height} x {width}");
                 return Err(Error::shape(text).help("process them one by one, or set a crop"));
             }
             all.push(Tensor::from_vec(pixels, (1, 3, h, w), device.to_device())?);

@@ -2,7 +2,7 @@
 and embeddings must be equal within its own error, and texts must have the same tokens.
 
     pip install --no-binary :all: llama-cpp-python==0.3.36 numpy
-    TEENY_SAVED=/tmp/saved cargo test --release -p teeny-nn --features chat --test all pretrained_gguf
+    TEENY_SAVED=/tmp/saved cargo test --release -p teeny-models --test all pretrained_gguf
     python check_gguf.py /tmp/saved
 """
 

@@ -2,7 +2,7 @@
 logits must be those of `lora/*/expected.json`.
 
     pip install torch==2.15.0 transformers==5.24.0 peft==0.21.2
-    TEENY_SAVED=/tmp/saved cargo test --release -p teeny-nn --features chat --test all lora_peft
+    TEENY_SAVED=/tmp/saved cargo test --release -p teeny-models --test all lora_peft
     python check_lora.py /tmp/saved
 """
 

@@ -2,7 +2,7 @@
 opened from: keys and logits must be equal.
 
     pip install torch==2.15.0 transformers==5.24.0 pillow==12.3.0
-    TEENY_SAVED=/tmp/saved cargo test --release -p teeny-nn --features pretrained --test all saved_
+    TEENY_SAVED=/tmp/saved cargo test --release -p teeny-models --test all saved_
     python check_saved.py /tmp/saved
 """
 

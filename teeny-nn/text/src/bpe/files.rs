@@ -142,7 +142,7 @@ fn parse(bytes: &[u8]) -> Result<Bpe> {
         return Err(Error::unsupported(format!(
             "{setting}; this reader knows byte-level BPE as in GPT-2"
         ))
-        .help("text::PretrainedTokenizer (feature `pretrained`) reads all kinds"));
+        .help("teeny_text::PretrainedTokenizer (feature `pretrained`) reads all kinds"));
     }
     let [Some(model), ..] = &sections else { return Err(file.wrong("model", "an object")) };
     let merges = merges(model, &mut budget)?;

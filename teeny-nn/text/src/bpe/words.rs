@@ -1,4 +1,4 @@
-//! GPT-2's splitting of text into words, which merges do not cross.
+//! Splits text into words as GPT-2 does; merges do not cross words.
 //!
 //! The regular expression
 //! `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, written as code: a

@@ -1,4 +1,4 @@
-//! Decoders: the text of tokens.
+//! Decoders: they turn tokens into text.
 
 use super::normalize::parse_pattern;
 use super::pattern::Pattern;

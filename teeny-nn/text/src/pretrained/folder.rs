@@ -228,7 +228,7 @@ impl Config {
         let value =
             |key: &str| Some(serde_json::from_str(file.get(key)?.text()).unwrap_or_default());
         if let Some(text) = keys::refused(&["tokenizer-config"], &[], value) {
-            return Err(Error::unsupported(text).help("use another model's, or remove the key"));
+            return Err(Error::unsupported(text).help("use another tokenizer, or remove the key"));
         }
         self.notes.extend(file.unread("tokenizer-config"));
         Ok(())

@@ -1,4 +1,4 @@
-//! Models: the tokens of one word.
+//! Models: they encode one word as tokens.
 
 use super::added::Finder;
 use crate::bpe::merge::{Symbol, merge};

@@ -1,4 +1,4 @@
-//! Normalisers: changes of the text before it is split.
+//! Normalisers: they change the text before it is split.
 
 use super::aligned::{Output, Text};
 use super::pattern::Pattern;

@@ -2,8 +2,8 @@
 //!
 //! Tokenizers use the syntax of Oniguruma. Most patterns have the alternative `\s+(?!\S)`: white
 //! space, without its last character if text follows. `regex-automata` matches it as `\s+`, and
-//! `find` gives the last character back. `fancy-regex`, which is slower, matches other look-around,
-//! possessive quantifiers and references to groups.
+//! `find` then drops the last character of the match. `fancy-regex`, which is slower, matches other
+//! look-around, possessive quantifiers and references to groups.
 
 use regex_automata::meta::Regex;
 use regex_automata::{Anchored, Input};

@@ -1,4 +1,4 @@
-//! The table of characters of a SentencePiece model: what replaces each.
+//! The character table of a SentencePiece model, which maps characters to replacements.
 //!
 //! ```text
 //! size of the trie in bytes  u32

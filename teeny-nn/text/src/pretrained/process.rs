@@ -1,4 +1,4 @@
-//! Post-processors: special tokens around sequences, and truncation.
+//! Post-processors: they add special tokens around sequences, and truncate.
 
 use super::added::spaces;
 use super::encoding::{EncodeOptions, Encoding, Truncation};
@@ -61,7 +61,7 @@ impl Processor {
                 parts.sort_by_key(Processor::templates);
                 if parts.iter().map(Processor::templates).sum::<usize>() > 1 {
                     let place = section.place("processors");
-                    return Err(Error::unsupported(format!("{place}: two add special tokens")));
+                    return Err(Error::unsupported(format!("{place}: two processors add tokens")));
                 }
                 Processor::Sequence(parts)
             }

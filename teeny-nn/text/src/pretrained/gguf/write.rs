@@ -5,7 +5,8 @@
 //! BPE with byte fallback ──── "llama": texts and scores, which order the merges
 //! ```
 //!
-//! The keys are parsed again; the parsed tokenizer must encode a probe text to the same tokens.
+//! As a check, the keys are parsed again, and that tokenizer must encode a probe text to the same
+//! tokens.
 
 use super::super::added::AddedToken;
 use super::super::model::{Bpe, Model};
