@@ -1125,9 +1125,9 @@ fn every_error_has_help_where_it_is_made() {
 fn every_error_of_a_training_program_has_help() {
     let folders = [
         "attention",
-        "data",
+        "../data/src",
         "loss",
-        "lora",
+        "../models/src/lora",
         "norm",
         "optim",
         "recurrent",

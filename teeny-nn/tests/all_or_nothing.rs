@@ -290,7 +290,7 @@ fn loading_restoring_and_setting() {
     all_or_nothing("store.load_from", other, Training::state, |t| {
         t.store.load_from(&transposed(&saved.store), &mapping())
     });
-    all_or_nothing("archive.tensor", other, Training::state, |t| {
+    all_or_nothing("SafeTensors::tensor", other, Training::state, |t| {
         SafeTensors::open(&weights)?.tensor("a.weight", t.store.device())
     });
     for part in ["model", "optimizer"] {

@@ -151,7 +151,7 @@ impl SafeTensors {
     /// ```
     #[track_caller]
     pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
-        let _op = enter("archive.tensor");
+        let _op = enter("SafeTensors::tensor");
         let entry = self.entry(name)?;
         let fill = |from: usize, to: &mut [u8]| {
             self.source.fill(name, self.data_start + entry.begin + from as u64, to)
@@ -176,7 +176,7 @@ impl SafeTensors {
     /// If the tensor does not exist, or teeny does not have its dtype.
     #[track_caller]
     pub fn entry(&self, name: &str) -> Result<&Entry> {
-        let _op = enter("archive.entry");
+        let _op = enter("SafeTensors::entry");
         self.header.entries.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.header.entries.keys().map(String::as_str).collect();
             let missing =
@@ -221,7 +221,7 @@ pub fn write(
     tensors: &[(String, Tensor)],
     metadata: &Metadata,
 ) -> Result<()> {
-    let _op = enter("archive.write");
+    let _op = enter("write");
     let (header, order) = header(tensors, metadata)?;
     writer.write_all(&header).map_err(write_error)?;
     for (name, tensor) in order {
