@@ -100,8 +100,7 @@ const MIN_DOTS: usize = 8;
 const DOTS_PER_K: usize = 24;
 /// Rows that share the cache with the rows of the other operand.
 const MAX_DOTS: usize = 32;
-/// Bytes of a row along k from which inner products are faster, in spite of the final sum of the
-/// lanes.
+/// Bytes of a row along k from which inner products with their final sum of lanes are faster.
 const MIN_DOT_BYTES: usize = 256;
 
 /// Multiplications from which a second thread pays.
