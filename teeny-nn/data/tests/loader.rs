@@ -58,7 +58,10 @@ fn tensors_that_are_no_data_set_are_refused() {
     let two = DataLoader::new((x.clone(), y.clone()), 2).map(drop);
     says(two, "DataLoader::new at");
     says((x.clone(), y.clone()).check(), "tensor 0 has 5 items, tensor 1 has 4: (5, 2) and (4,)");
-    says(DataLoader::new(vec![x.clone(), x.clone(), y], 2).map(drop), "0 and 2 are");
+    says(
+        DataLoader::new(vec![x.clone(), x.clone(), y], 2).map(drop),
+        "tensor 2 has 4: (5, 2) and (4,)",
+    );
     let scalar = Tensor::zeros((), DType::F32, &x).unwrap();
     says(DataLoader::new((x.clone(), scalar), 2).map(drop), "tensor 1 of the data set is a scalar");
     says(DataLoader::new(Vec::<Tensor>::new(), 2).map(drop), "expected a tensor, got none");

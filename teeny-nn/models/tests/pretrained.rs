@@ -180,7 +180,10 @@ fn embeddings_are_pooled_as_the_folder_says() -> Result<()> {
         (r#"{"pooling_mode": "weightedmean"}"#, "weightedmean"),
         (r#"{"pooling_mode": ["mean", "max"]}"#, "[\"mean\",\"max\"]"),
         (r#"{"pooling_mode": []}"#, "pooling_mode is []"),
-        (r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}"#, "2 poolings"),
+        (
+            r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}"#,
+            "to be true, got 2",
+        ),
         ("[", "not JSON"),
     ] {
         let said = pooled(config).err().unwrap().to_string();

@@ -77,8 +77,8 @@ impl Collate for Tensor {
 impl<T: Collate> Collate for Vec<T> {
     fn collate(self, other: Vec<T>, order: &[usize]) -> Result<Vec<T>> {
         if self.len() != other.len() {
-            return Err(Error::value(format!("expected {}, got {}", self.len(), other.len()))
-                .help("joined data sets must have as many parts"));
+            let text = format!("expected a batch of {} parts, got {}", self.len(), other.len());
+            return Err(Error::value(text).help("joined data sets must have as many parts"));
         }
         self.into_iter().zip(other).map(|(a, b)| a.collate(b, order)).collect()
     }
