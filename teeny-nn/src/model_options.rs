@@ -27,8 +27,6 @@ pub trait OptionValue {
 }
 
 /// The types of options: how a value is read, with the one before, and how it is written.
-#[doc(hidden)]
-#[macro_export]
 macro_rules! option_values {
     (
         $(
@@ -55,7 +53,7 @@ macro_rules! option_values {
         )*
     };
 }
-pub use option_values;
+pub(crate) use option_values;
 
 /// Declares the options of a model: fields with defaults. Options of files also have their key in
 /// `config.json`; options of a decoder also have their key in GGUF's metadata and their name in

@@ -101,7 +101,8 @@ impl SafeTensors {
     /// let tensors = [("x".to_string(), Tensor::new([1.0f32, 2.0], &device)?)];
     /// let mut bytes = Vec::new();
     /// write(&mut bytes, &tensors, &Default::default())?;
-    /// assert_eq!(SafeTensors::from_bytes(bytes)?.tensor("x", &device)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// let x = SafeTensors::from_bytes(bytes)?.tensor("x", &device)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok(()) }
     /// ```
     #[track_caller]

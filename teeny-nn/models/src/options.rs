@@ -26,7 +26,8 @@ options! {
         dequantize: bool = false, with_dequantize;
         /// The type in which a decoder keeps keys and values: a float dtype, or Q8_0
         /// ([`teeny_nn::attention::KvCache::with_type`]); the dtype of the parameters.
-        cache: Option<ElementType> = None, with_cache(impl Into<ElementType>) => |of| Some(of.into());
+        cache: Option<ElementType> = None,
+            with_cache(impl Into<ElementType>) => |of| Some(of.into());
         /// The classes of texts that an [`super::Encoder`] is to learn: it gets a new head for
         /// them, with random weights, unless it has one for these classes; none.
         labels: Option<Vec<String>> = None,

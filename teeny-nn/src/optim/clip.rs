@@ -60,9 +60,9 @@ pub fn clip_grad_norm_async<'a>(
     })
 }
 
-/// [`clip_grad_norm`] where gradients are parts of larger ones, such as those of several ranks:
-/// `combine` receives the trainable parameters and the squared norms of their gradients, and
-/// returns those of the whole gradients.
+/// [`clip_grad_norm`] for gradients that are divided, for example over ranks: `combine` receives the
+/// trainable parameters and the squared norms of this part, and returns the squared norms of the
+/// complete gradients.
 ///
 /// # Errors
 /// As [`clip_grad_norm`], or of `combine`.

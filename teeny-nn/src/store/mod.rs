@@ -251,15 +251,6 @@ impl Store {
         floats.map(|param| param.set_trainable(true)).fold(Ok(()), Result::and)
     }
 
-    /// A trainable parameter that is a tensor which exists, such as a part of another parameter.
-    /// The caller keeps names apart.
-    pub fn adopt(&self, name: &str, value: Tensor) -> Param {
-        let param = self.new_param(name.to_string(), Value::Plain(value), true, Role::Trained);
-        self.params().push(param.clone());
-        self.0.changes.fetch_add(1, Ordering::Relaxed);
-        param
-    }
-
     /// The function that returns initial values in place of draws, if there is one.
     pub(crate) fn first_values(&self) -> MutexGuard<'_, Option<Arc<FirstValues>>> {
         // a poisoned lock is safe to use: the value is only ever replaced as a whole
@@ -392,8 +383,8 @@ impl Path {
         self.param_with(name, shape, &make)
     }
 
-    /// [`Path::param`] with the initial values that `make` returns for this shape, of the store's
-    /// dtype and on its device.
+    /// [`Path::param`] with the initial values that `make` returns for this shape, the store's dtype
+    /// and its device.
     ///
     /// # Errors
     /// As [`Path::param`].

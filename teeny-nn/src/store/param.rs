@@ -189,7 +189,7 @@ impl Param {
     /// The rows `ids`, of a quantised weight too, with adapters: (.., columns) of the store's type.
     ///
     /// # Errors
-    /// If an index is not that of a row.
+    /// If an index is out of range.
     pub fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         let adapters = self.adapters();
         let y = match self.read_as(&adapters, Reader::Rows)? {

@@ -171,9 +171,7 @@ fn adopted(store: &Store, name: &str, value: &Tensor) -> Result<Param> {
     let value = detached(value)?.to(store.device())?;
     // row-major from the start of a storage, as all parameters are
     let value = if value.layout().offset() > 0 { value.copy()? } else { value.contiguous()? };
-    let param = store.adopt(name, value.clone());
-    param.set(&value)?;
-    Ok(param)
+    store.root().param_with(name, *value.shape(), &|_, _, _| Ok(value.clone()))
 }
 
 /// `tensor` as a separate parameter.
