@@ -4,7 +4,6 @@
 //! the tangent of an element as it addresses the element: view operations need no rules.
 
 use crate::storage::own;
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_core::storage::downcast;
@@ -53,17 +52,11 @@ impl Storage for Dual {
     fn dtype(&self) -> DType {
         self.value.dtype()
     }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
 }
 
 /// The storage if `x` is on a forward-mode device.
 pub(crate) fn try_dual(x: &Tensor) -> Option<&Dual> {
-    x.storage().as_any().downcast_ref()
+    x.storage().downcast_ref()
 }
 
 /// The inner tensor that `x` stands for.

@@ -2,7 +2,6 @@
 
 use crate::detach_points::DetachPoints;
 use crate::node::Handle;
-use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
 use teeny_core::{DType, Layout, Result, Storage, StorageRef, Tensor};
@@ -33,12 +32,6 @@ impl Storage for Tracked {
     fn dtype(&self) -> DType {
         self.inner.dtype()
     }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
 }
 
 /// The storage of a tensor known to be on an autograd device.
@@ -56,7 +49,7 @@ pub(crate) fn unwrap(x: &Tensor) -> Result<Tensor> {
 
 /// The storage if `x` is on an autograd device at all.
 pub(crate) fn try_tracked(x: &Tensor) -> Option<&Tracked> {
-    x.storage().as_any().downcast_ref()
+    x.storage().downcast_ref()
 }
 
 /// `x` as a row-major value alone in its storage, as nodes require.

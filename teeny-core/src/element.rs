@@ -215,59 +215,17 @@ pub(crate) fn encode(scalars: &[Scalar], dtype: DType) -> Result<Vec<u8>> {
 #[macro_export]
 macro_rules! with_element {
     ($dtype:expr, $t:ident => $body:expr) => {
+        $crate::with_element!(
+            @match $dtype, $t, $body, Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16,
+            I32 i32, I64 i64, F16 $crate::f16, BF16 $crate::bf16, F32 f32, F64 f64
+        )
+    };
+    (@match $dtype:expr, $t:ident, $body:expr, $($name:ident $type:ty),*) => {
         match $dtype {
-            $crate::DType::Bool => {
-                type $t = bool;
+            $($crate::DType::$name => {
+                type $t = $type;
                 $body
-            }
-            $crate::DType::U8 => {
-                type $t = u8;
-                $body
-            }
-            $crate::DType::U16 => {
-                type $t = u16;
-                $body
-            }
-            $crate::DType::U32 => {
-                type $t = u32;
-                $body
-            }
-            $crate::DType::U64 => {
-                type $t = u64;
-                $body
-            }
-            $crate::DType::I8 => {
-                type $t = i8;
-                $body
-            }
-            $crate::DType::I16 => {
-                type $t = i16;
-                $body
-            }
-            $crate::DType::I32 => {
-                type $t = i32;
-                $body
-            }
-            $crate::DType::I64 => {
-                type $t = i64;
-                $body
-            }
-            $crate::DType::F16 => {
-                type $t = $crate::f16;
-                $body
-            }
-            $crate::DType::BF16 => {
-                type $t = $crate::bf16;
-                $body
-            }
-            $crate::DType::F32 => {
-                type $t = f32;
-                $body
-            }
-            $crate::DType::F64 => {
-                type $t = f64;
-                $body
-            }
+            })*
         }
     };
 }

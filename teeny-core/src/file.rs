@@ -133,7 +133,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) ->
     let (temporary, file) = create_beside(path).map_err(|e| e.named(label(path)))?;
     // the lock goes with the last handle of the file: after renaming
     let result = write_and_sync(&file, write).and_then(|()| {
-        fs::rename(&temporary, path)
+        rename(&temporary, path)
             .map_err(|e| Error::io(format!("cannot put the new file in place: {e}")).with_source(e))
     });
     if result.is_err() {
@@ -144,6 +144,20 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) ->
     drop(file);
     remove_abandoned(path);
     result.map_err(|e| e.named(label(path)))
+}
+
+/// Renames a file. Windows refuses it while another program, such as a virus scanner, or another
+/// call of this function has the target open: that ends after milliseconds.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    for attempt in 1..20 {
+        match fs::rename(from, to) {
+            Err(e) if cfg!(windows) && e.kind() == ErrorKind::PermissionDenied => {
+                std::thread::sleep(std::time::Duration::from_millis(attempt));
+            }
+            result => return result,
+        }
+    }
+    fs::rename(from, to)
 }
 
 /// The operation name of writing `path`, for errors.

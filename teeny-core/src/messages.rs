@@ -41,9 +41,16 @@ pub(crate) const NOT_SQUARE: &str =
 pub(crate) const BROADCAST: &str =
     "sizes must be equal or 1, aligned from the right: x.unsqueeze(axis)? adds an axis of size 1";
 
+fn takes(what: &str, kernel: &Kernel, inputs: usize, params: usize, help: &str) -> Error {
+    let (tensors, numbers) = (kernel.inputs().len(), kernel.params().len());
+    Error::value(format!(
+        "the {what} takes {tensors} tensors and {numbers} parameters, not {inputs} and {params}"
+    ))
+    .help(help)
+}
+
 #[cold]
 pub(crate) fn counts(kernel: &Kernel, inputs: usize, params: usize) -> Error {
-    let wanted = (kernel.inputs().len(), kernel.params().len());
     if !kernel.is_pointwise() {
         return Error::value(format!(
             "{} works on rows, and a kernel that runs at each element has no rows",
@@ -51,11 +58,8 @@ pub(crate) fn counts(kernel: &Kernel, inputs: usize, params: usize) -> Error {
         ))
         .help("map_rows(inputs, axes, |..| ..) runs it; x.sum(axes)? reduces a tensor");
     }
-    Error::value(format!(
-        "the kernel takes {} tensors and {} parameters, not {inputs} and {params}",
-        wanted.0, wanted.1
-    ))
-    .help("kernel.inputs() and kernel.params() list the types of both in order")
+    let help = "kernel.inputs() and kernel.params() list the types of both in order";
+    takes("kernel", kernel, inputs, params, help)
 }
 
 #[cold]
@@ -75,12 +79,8 @@ pub(crate) fn wrong_input(
 
 #[cold]
 pub(crate) fn row_counts(program: &Kernel, inputs: usize, params: usize) -> Error {
-    let wanted = (program.inputs().len(), program.params().len());
-    Error::value(format!(
-        "the row program takes {} tensors and {} parameters, not {inputs} and {params}",
-        wanted.0, wanted.1
-    ))
-    .help("a row program reads at least one tensor that varies along the row")
+    let help = "a row program reads at least one tensor that varies along the row";
+    takes("row program", program, inputs, params, help)
 }
 
 #[cold]

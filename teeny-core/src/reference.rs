@@ -21,7 +21,6 @@ use crate::shape::Shape;
 use crate::storage::{Storage, StorageRef, downcast, downcast_mut};
 use crate::tensor::Tensor;
 use crate::validate;
-use std::any::Any;
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,12 +59,6 @@ impl Storage for Values {
     }
     fn dtype(&self) -> DType {
         self.dtype
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

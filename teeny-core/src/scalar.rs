@@ -83,10 +83,7 @@ impl Scalar {
 
     /// True if the value equals the number `value`, for any kind.
     pub fn is(self, value: f64) -> bool {
-        match self {
-            Scalar::Bool(_) => false,
-            Scalar::Int(_) | Scalar::UInt(_) | Scalar::Float(_) => self.to_f64() == value,
-        }
+        !matches!(self, Scalar::Bool(_)) && self.to_f64() == value
     }
 
     fn bits(self) -> (u8, u64) {

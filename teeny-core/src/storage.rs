@@ -18,12 +18,14 @@ pub trait Storage: Any + Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
-    /// The storage as `Any`, which its device downcasts.
-    fn as_any(&self) -> &dyn Any;
-
-    /// The storage as `Any`, mutably.
-    fn as_any_mut(&mut self) -> &mut dyn Any;
+impl dyn Storage {
+    /// The storage as the type `S` of a device, or none if it is of another.
+    #[inline]
+    pub fn downcast_ref<S: Storage>(&self) -> Option<&S> {
+        (self as &dyn Any).downcast_ref()
+    }
 }
 
 /// A shared storage. Two views of one storage hold the same pointer.
@@ -36,7 +38,7 @@ pub type StorageRef = Arc<dyn Storage>;
 /// to the wrong one.
 #[inline]
 pub fn downcast<S: Storage>(storage: &StorageRef) -> Result<&S> {
-    storage.as_any().downcast_ref::<S>().ok_or_else(|| {
+    storage.downcast_ref::<S>().ok_or_else(|| {
         Error::internal(format!("a storage is not a {}", std::any::type_name::<S>()))
     })
 }
@@ -45,5 +47,5 @@ pub fn downcast<S: Storage>(storage: &StorageRef) -> Result<&S> {
 /// in place.
 #[inline]
 pub fn downcast_mut<S: Storage>(storage: &mut StorageRef) -> Option<&mut S> {
-    Arc::get_mut(storage)?.as_any_mut().downcast_mut::<S>()
+    (Arc::get_mut(storage)? as &mut dyn Any).downcast_mut::<S>()
 }

@@ -12,6 +12,7 @@ mod asynchronous;
 mod attention;
 mod capture;
 mod display;
+#[cfg(target_pointer_width = "64")] // of sizes above 32 bits
 mod error_texts;
 mod errors;
 mod features;
@@ -24,6 +25,7 @@ mod lazy;
 mod lists;
 mod modules;
 mod npy;
+#[cfg(target_pointer_width = "64")] // of sizes above 32 bits
 mod parts;
 mod quant;
 mod random;

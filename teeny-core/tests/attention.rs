@@ -107,7 +107,7 @@ fn a_query_that_sees_no_key_gives_zeros() {
 /// Beyond the last key a larger offset changes nothing but the place of a window.
 #[test]
 fn a_causal_offset_may_be_any_number() {
-    for offset in [5, 6, i32::MAX as usize, 1 << 31, 1 << 40, usize::MAX - 1, usize::MAX] {
+    for offset in [5, 6, i32::MAX as usize, 1 << 31, usize::MAX >> 8, usize::MAX - 1, usize::MAX] {
         compare(None, Attention::causal(offset), |_, _| 0.0);
         let all = Attention::causal(offset);
         let full: Vec<_> = (0..3).map(|_| 0..4).collect();

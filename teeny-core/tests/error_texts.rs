@@ -920,6 +920,7 @@ fn faults(misuse: &Misuse) -> Vec<&'static str> {
         .iter()
         .any(|line| DType::ALL.iter().any(|t| line.contains(&format!("{t} on reference"))));
     let first = lines[0];
+    let longest = 160 + std::env::temp_dir().as_os_str().len(); // of a path in the message
     let checks = [
         (error.kind() != misuse.kind, "another kind"),
         (error.op() != Some(misuse.op), "another op"),
@@ -932,7 +933,7 @@ fn faults(misuse: &Misuse) -> Vec<&'static str> {
             "incomplete first line",
         ),
         (error.message().trim().len() < 10, "no message"),
-        (lines.iter().any(|line| line.chars().count() > 160), "a line above 160 characters"),
+        (lines.iter().any(|line| line.chars().count() > longest), "a line above 160 characters"),
         (text.contains(['{', '}']), "an unformatted part"),
     ];
     checks.iter().filter(|(wrong, _)| *wrong).map(|(_, what)| *what).collect()
@@ -1105,7 +1106,7 @@ fn every_error_has_help_where_it_is_made() {
         "layout/mod.rs",
         "device.rs",
         "random",
-        "memory.rs",
+        "memory",
         "registry.rs",
         "op/window.rs",
         "op/conv_shape.rs",

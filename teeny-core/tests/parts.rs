@@ -1,7 +1,6 @@
 //! Tensors made from parts: `Tensor::from_parts` checks that the storage holds the layout and
 //! dtype.
 
-use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::Storage;
 use teeny_core::{DType, Device, ErrorKind, Layout, Reference, Result, Shape, StorageRef, Tensor};
@@ -90,12 +89,6 @@ impl Storage for Liar {
     }
     fn dtype(&self) -> DType {
         self.1
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

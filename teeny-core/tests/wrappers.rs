@@ -192,8 +192,8 @@ fn a_saved_trace_is_json_that_viewers_read() -> Result<()> {
         (Some("X"), Some("f32 (2, 2)"), Some("forward"))
     );
     assert!(
-        exp["ts"].is_f64()
-            && exp["dur"].is_f64()
+        exp["ts"].is_number()
+            && exp["dur"].is_number()
             && exp["args"]["called"].as_str().unwrap().contains("wrappers.rs")
     );
     assert!(trace.save("/no/such/folder/trace.json").is_err());

@@ -15,7 +15,7 @@ use crate::transpose::{NARROW, transpose};
 use crate::typed::with_unsigned;
 use crate::{Cpu, half, processor};
 use std::sync::Arc;
-use teeny_core::storage::{StorageRef, downcast};
+use teeny_core::storage::{StorageRef, downcast, downcast_mut};
 use teeny_core::{DType, Error, Layout, Result, Shape, Tensor};
 
 /// Rows of a band of a transpose: the source's cache lines are read four at a time, and the rows'
@@ -168,9 +168,7 @@ pub(crate) fn copy_into(
         dst = Arc::new(contiguous(cpu, &whole)?);
     }
     // `src` holds its own storage, so a storage with one owner is another one: no overlap.
-    let Some(storage) =
-        Arc::get_mut(&mut dst).and_then(|s| s.as_any_mut().downcast_mut::<CpuStorage>())
-    else {
+    let Some(storage) = downcast_mut::<CpuStorage>(&mut dst) else {
         return Err(Error::internal("a storage of the cpu was expected"));
     };
     let mut strides = [0; 8];

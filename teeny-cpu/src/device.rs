@@ -5,7 +5,7 @@ use crate::pool::{OutOfMemory, Pool, PoolStats, Use};
 use crate::simd::Level;
 use crate::storage::CpuStorage;
 use std::sync::Arc;
-use teeny_core::{DType, Error, Kernel, Result};
+use teeny_core::{DType, Error, Kernel, Result, memory};
 
 /// How a [`Cpu`] multiplies matrices of floats: in `matmul`, convolutions and
 /// attention.
@@ -123,16 +123,11 @@ impl Cpu {
 
     /// `bytes` bytes of the host's memory, empty.
     pub(crate) fn host(&self, bytes: usize) -> Result<Vec<u8>> {
-        let mut out = Vec::new();
         #[cfg(test)]
-        let refused = self.pool.fails() || out.try_reserve_exact(bytes).is_err();
-        #[cfg(not(test))]
-        let refused = out.try_reserve_exact(bytes).is_err();
-        if refused {
-            return Err(Error::out_of_memory(format!("no memory for {bytes} bytes on the host"))
-                .note("the operating system refused it"));
+        if self.pool.fails() {
+            return Err(Error::out_of_memory(format!("no memory for {bytes} bytes on the host")));
         }
-        Ok(out)
+        memory::reserved(bytes)
     }
 
     /// Marks the start of an operation, which ends with the result: an overwritten guard is
@@ -176,7 +171,7 @@ pub(crate) fn out_of_memory(error: OutOfMemory, what: &str) -> Error {
         .note(format!("{} bytes are in use on this device", error.live));
     match error.limit {
         Some(limit) => error_with_use.note(format!("the device's memory limit is {limit} bytes")),
-        None => error_with_use.note("the operating system refused it"),
+        None => error_with_use.note(memory::refusal()),
     }
 }
 

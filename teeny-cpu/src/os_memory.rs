@@ -6,6 +6,7 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
+use teeny_core::memory;
 
 /// The size from which blocks are mapped, with huge pages.
 #[cfg(unix)]
@@ -15,8 +16,23 @@ fn layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size, 64).ok()
 }
 
-/// `size` zeroed bytes, or none if the operating system has none.
+/// `size` zeroed bytes, or none if the operating system has none or the limit of a container does
+/// not allow them.
 pub(crate) fn alloc(size: usize) -> Option<NonNull<u8>> {
+    if !memory::allowed(size) {
+        return None;
+    }
+    let block = zeroed(size)?;
+    if memory::is_limited() {
+        for page in (0..size).step_by(4096) {
+            // SAFETY: the block has these bytes and no other owner.
+            unsafe { block.add(page).write_volatile(0) }
+        }
+    }
+    Some(block)
+}
+
+fn zeroed(size: usize) -> Option<NonNull<u8>> {
     #[cfg(unix)]
     if size >= MAPPED {
         return map(size);

@@ -5,7 +5,6 @@
 //! device call, during which the tensors that it reads are borrowed. Independent of ops.
 
 use crate::pool::Buffer;
-use std::any::Any;
 use teeny_core::storage::{Storage, downcast};
 use teeny_core::{DType, Error, Result, Shape, Tensor};
 
@@ -35,12 +34,6 @@ impl Storage for CpuStorage {
     }
     fn dtype(&self) -> DType {
         self.dtype
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

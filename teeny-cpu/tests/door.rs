@@ -3,7 +3,6 @@
 //! and so in a separate process.
 
 use crate::common::ops::*;
-use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::Storage;
 use teeny_core::{
@@ -450,12 +449,6 @@ impl Storage for Foreign {
     }
     fn dtype(&self) -> DType {
         self.1
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

@@ -47,12 +47,10 @@ fn main() -> ExitCode {
 }
 
 fn examine(seconds: f64) -> Result<()> {
-    println!(
-        "teeny {} ({} build)",
-        env!("CARGO_PKG_VERSION"),
-        if cfg!(debug_assertions) { "debug" } else { "release" }
-    );
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    println!("teeny {} ({build} build)", env!("CARGO_PKG_VERSION"));
     println!("system   {}", system());
+    println!("         {}", support());
     for name in VARIABLES {
         if let Some(value) = std::env::var_os(name) {
             println!("         {name}={}", value.to_string_lossy());
@@ -102,9 +100,22 @@ fn examine(seconds: f64) -> Result<()> {
     Err(Error::internal("a device disagrees or cannot be opened").help("report it with this text"))
 }
 
+/// How teeny is tested on this platform, as the table in the README says, and what to report.
+#[rustfmt::skip]
+fn support() -> &'static str {
+    match (std::env::consts::OS, std::env::consts::ARCH) {
+        ("linux", "x86_64") => "built and tested at each change",
+        ("linux", "aarch64" | "arm" | "x86") | ("windows", "x86_64") =>
+            "tested under emulation before a release: please report what this prints, also if all is well",
+        ("macos", _) => "compiled, but not run by the project: please report what this prints",
+        _ => "not known to the project: please report what this prints, and how it was built",
+    }
+}
+
 /// The operating system, with its version where that is known.
 fn system() -> String {
-    let mut text = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
+    let target = if cfg!(target_env = "musl") { " (musl)" } else { "" };
+    let mut text = format!("{} {}{target}", std::env::consts::OS, std::env::consts::ARCH);
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     if let Some(name) = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")) {
         text += &format!(", {}", name.trim_matches('"'));

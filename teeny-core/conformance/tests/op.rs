@@ -4,7 +4,6 @@
 use crate::counter::Counter;
 use crate::matmul_only::MatmulOnly;
 use crate::samples;
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use teeny_conformance::Suite;
@@ -162,12 +161,6 @@ impl Storage for Foreign {
     }
     fn dtype(&self) -> DType {
         self.1
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

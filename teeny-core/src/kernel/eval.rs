@@ -21,13 +21,7 @@ pub fn eval(node: &OpNode, src_dtype: DType, args: [Scalar; 3]) -> Scalar {
         OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => args[0],
         OpCode::Const(value) => value,
         OpCode::Cast => return args[0].cast(src_dtype).cast(node.dtype),
-        OpCode::Where => {
-            if args[0].to_bool() {
-                args[1]
-            } else {
-                args[2]
-            }
-        }
+        OpCode::Where => args[if args[0].to_bool() { 1 } else { 2 }],
         OpCode::Float(f) => Scalar::Float(float_function(f, args[0].to_f64())),
         OpCode::Round(rounding) => Scalar::Float(round(rounding, args[0].to_f64())),
         OpCode::Sign(f) if src_dtype.is_float() => Scalar::Float(sign(f, args[0].to_f64())),
@@ -99,25 +93,38 @@ fn wrapped(value: i128, dtype: DType) -> Scalar {
     }
 }
 
-fn float_function(f: FloatFunction, x: f64) -> f64 {
+/// A function of f64 by the system's library; by the crate `libm` where that is MinGW's, whose
+/// powers and sines are off by up to 25 units in the last place.
+macro_rules! of_system {
+    ($std:ident, $libm:ident, $x:expr $(, $y:expr)?) => {{
+        #[cfg(not(all(windows, target_env = "gnu")))]
+        let value = f64::$std($x $(, $y)?);
+        #[cfg(all(windows, target_env = "gnu"))]
+        let value = libm::$libm($x $(, $y)?);
+        value
+    }};
+}
+
+/// The function `f` of f64, at `x`.
+pub fn float_function(f: FloatFunction, x: f64) -> f64 {
     use FloatFunction::*;
     match f {
         Recip => 1.0 / x,
         Sqrt => x.sqrt(),
         Rsqrt => 1.0 / x.sqrt(),
-        Cbrt => x.cbrt(),
-        Exp => x.exp(),
-        Exp2 => x.exp2(),
-        Expm1 => x.exp_m1(),
-        Log => x.ln(),
-        Log2 => x.log2(),
-        Log10 => x.log10(),
-        Log1p => x.ln_1p(),
-        Sin => x.sin(),
-        Cos => x.cos(),
-        Tan => x.tan(),
-        Atan => x.atan(),
-        Tanh => x.tanh(),
+        Cbrt => of_system!(cbrt, cbrt, x),
+        Exp => of_system!(exp, exp, x),
+        Exp2 => of_system!(exp2, exp2, x),
+        Expm1 => of_system!(exp_m1, expm1, x),
+        Log => of_system!(ln, log, x),
+        Log2 => of_system!(log2, log2, x),
+        Log10 => of_system!(log10, log10, x),
+        Log1p => of_system!(ln_1p, log1p, x),
+        Sin => of_system!(sin, sin, x),
+        Cos => of_system!(cos, cos, x),
+        Tan => of_system!(tan, tan, x),
+        Atan => of_system!(atan, atan, x),
+        Tanh => of_system!(tanh, tanh, x),
         Erf => erf(x),
     }
 }
@@ -155,7 +162,7 @@ fn arithmetic(op: Arithmetic, a: f64, b: f64) -> f64 {
         Sub => a - b,
         Mul => a * b,
         Div => a / b,
-        Pow => a.powf(b),
+        Pow => pow(a, b),
         // Of equal operands the second, so that +0 and -0 have the same result on every device.
         Max if a > b || a.is_nan() => a,
         Min if a < b || a.is_nan() => a,
@@ -163,6 +170,11 @@ fn arithmetic(op: Arithmetic, a: f64, b: f64) -> f64 {
         Rem => remainder(a, b),
         FloorDiv => floor_div(a, b),
     }
+}
+
+/// `a` to the power `b`.
+pub fn pow(a: f64, b: f64) -> f64 {
+    of_system!(powf, pow, a, b)
 }
 
 fn arithmetic_of_integers(op: Arithmetic, a: i128, b: i128) -> i128 {

@@ -45,6 +45,7 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     }
     let [a, b, _] = if node.op.is_commutative() { node.src } else { [a, b, c] };
     let is = |id: Id, value: f64| constant(id).is_some_and(|k| k.is(value));
+    let is_bool = |id: Id, value: bool| constant(id) == Some(&Scalar::Bool(value));
     let float = node.dtype.is_float();
     let inner = |id: Id| &nodes[id as usize];
 
@@ -78,30 +79,12 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         OpCode::Arithmetic(Mul) if !float && is(b, 0.0) => Some(b),
         OpCode::Arithmetic(Pow) if is(b, 1.0) => Some(a),
         OpCode::Arithmetic(Max | Min) | OpCode::Bitwise(And | Or) if a == b => Some(a),
-        OpCode::Bitwise(And)
-            if node.dtype == DType::Bool && constant(b) == Some(&Scalar::Bool(true)) =>
-        {
-            Some(a)
-        }
-        OpCode::Bitwise(And)
-            if node.dtype == DType::Bool && constant(b) == Some(&Scalar::Bool(false)) =>
-        {
-            Some(b)
-        }
-        OpCode::Bitwise(Or)
-            if node.dtype == DType::Bool && constant(b) == Some(&Scalar::Bool(false)) =>
-        {
-            Some(a)
-        }
-        OpCode::Bitwise(Or)
-            if node.dtype == DType::Bool && constant(b) == Some(&Scalar::Bool(true)) =>
-        {
-            Some(b)
-        }
+        OpCode::Bitwise(And) if is_bool(b, true) => Some(a),
+        OpCode::Bitwise(And) if is_bool(b, false) => Some(b),
+        OpCode::Bitwise(Or) if is_bool(b, false) => Some(a),
+        OpCode::Bitwise(Or) if is_bool(b, true) => Some(b),
         Where if b == c => Some(b),
-        Where if constant(a).is_some() => {
-            Some(if constant(a) == Some(&Scalar::Bool(true)) { b } else { c })
-        }
+        Where if constant(a).is_some() => Some(if is_bool(a, true) { b } else { c }),
         // NOTE: the only wildcard over operations: a missing rule costs speed, not correctness.
         _ => None,
     };

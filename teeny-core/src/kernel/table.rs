@@ -18,6 +18,8 @@ type Cell = OnceLock<Arc<Kernel>>;
 pub type Unary = for<'b> fn(Expr<'b>) -> Expr<'b>;
 /// As [`Unary`], of two operands.
 pub type Binary = for<'b> fn(Expr<'b>, Expr<'b>) -> Expr<'b>;
+/// Builds the expression of a kernel whose operands' types follow from one.
+pub type OfType = for<'b> fn(&'b Builder, DType) -> Expr<'b>;
 
 fn get(
     cell: &'static Cell,
@@ -32,7 +34,8 @@ fn get(
     }
 }
 
-/// The kernels of one function of one operand, per type.
+/// The kernels of one function of one operand, or of operands whose types follow from one, per
+/// type.
 pub struct UnaryTable([Cell; TYPES]);
 
 impl UnaryTable {
@@ -53,26 +56,12 @@ impl UnaryTable {
             builder.finish(&[build(x)])
         })
     }
-}
 
-/// Builds the expression of a kernel whose operands' types follow from one.
-pub type OfType = for<'b> fn(&'b Builder, DType) -> Expr<'b>;
-
-/// The kernels of one function whose operands' types follow from one type, per type.
-pub struct TypeTable([Cell; TYPES]);
-
-impl TypeTable {
-    /// An empty table, for a `static`.
-    #[allow(clippy::new_without_default)]
-    pub const fn new() -> TypeTable {
-        TypeTable([const { Cell::new() }; TYPES])
-    }
-
-    /// The kernel for `dtype`.
+    /// The kernel of a function whose operands' types follow from `dtype`.
     ///
     /// # Errors
     /// If the function does not accept the type.
-    pub fn get(&'static self, dtype: DType, build: OfType) -> Result<&'static Arc<Kernel>> {
+    pub fn of_type(&'static self, dtype: DType, build: OfType) -> Result<&'static Arc<Kernel>> {
         get(&self.0[dtype as usize], || {
             let builder = Builder::new();
             builder.finish(&[build(&builder, dtype)])

@@ -4,7 +4,6 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::storage::{Storage, StorageRef, downcast};
 use crate::tensor::Tensor;
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -165,12 +164,6 @@ impl Storage for LazyStorage {
     }
     fn dtype(&self) -> DType {
         self.0.dtype
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

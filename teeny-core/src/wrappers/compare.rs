@@ -13,7 +13,6 @@ use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::{Storage, StorageRef, downcast, downcast_mut};
 use crate::tensor::{Tensor, map};
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::ready;
@@ -107,12 +106,6 @@ impl Storage for Both {
     }
     fn dtype(&self) -> DType {
         self.dtype
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

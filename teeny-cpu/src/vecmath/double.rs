@@ -10,6 +10,8 @@ use super::tables::{LOGARITHMS64, RECIPROCALS64, ROOTS64};
 use super::{by_lanes, poly64 as poly};
 use crate::simd::F64s;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, TAU};
+use teeny_core::kernel::FloatFunction;
+use teeny_core::kernel::eval::float_function;
 
 /// The first 32 bits of ln 2, and the rest.
 pub(super) const LN2_HI: f64 = 6.931_471_803_691_238e-1;
@@ -359,13 +361,15 @@ fn trig<D: F64s>(x: D, quarter: i64) -> D {
 #[inline(always)]
 pub(super) fn sin<D: F64s>(x: D) -> D {
     let y = D::select(x.eq(D::splat(0.0)), x, trig(x, 0));
-    patched(D::splat(TRIG_LIMIT).lt(x.abs()), x, x, y, |x, _| x.sin())
+    patched(D::splat(TRIG_LIMIT).lt(x.abs()), x, x, y, |x, _| float_function(FloatFunction::Sin, x))
 }
 
 /// `cos x`.
 #[inline(always)]
 pub(super) fn cos<D: F64s>(x: D) -> D {
-    patched(D::splat(TRIG_LIMIT).lt(x.abs()), x, x, trig(x, 1), |x, _| x.cos())
+    patched(D::splat(TRIG_LIMIT).lt(x.abs()), x, x, trig(x, 1), |x, _| {
+        float_function(FloatFunction::Cos, x)
+    })
 }
 
 /// `tan x`, the quotient of both.
@@ -375,7 +379,7 @@ pub(super) fn tan<D: F64s>(x: D) -> D {
     let odd = D::from_bits(D::i_shl::<62>(D::i_and(k, D::i_splat(1)))).eq(D::splat(0.0));
     let y = D::select(odd, s, D::splat(0.0).sub(c)).div(D::select(odd, c, s));
     let y = D::select(x.eq(D::splat(0.0)), x, y);
-    patched(D::splat(TRIG_LIMIT).lt(x.abs()), x, x, y, |x, _| x.tan())
+    patched(D::splat(TRIG_LIMIT).lt(x.abs()), x, x, y, |x, _| float_function(FloatFunction::Tan, x))
 }
 
 /// `atan x`: by `atan a = π/4 + atan((a - 1) / (a + 1)) = π/2 - atan(1 / a)` to |r| <= tan π/8, then

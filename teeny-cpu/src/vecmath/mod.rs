@@ -13,7 +13,7 @@
 //! and C99: NaN gives NaN, infinities and signed zeros are kept. Measured on every 101st bit
 //! pattern, distance to the rounded f64 value: exp, exp2, log, log1p and tanh at most 1 ulp, erf,
 //! log2, sin and the others at most 2 (`vecmath_tests`). Arguments that are rare and need another
-//! method, such as sines of numbers beyond 8192, go through f64 of the standard library, lane by
+//! method, such as sines of numbers beyond 8192, go through their definitions in f64, lane by
 //! lane ([`patched`]).
 
 pub(crate) mod double;
@@ -24,6 +24,8 @@ pub(crate) use power::{Cube, FloorDiv, Pow, PowHalf, PowMinusHalf, RecipSquare, 
 
 use crate::simd::loops::{Real, Unary};
 use crate::simd::{F32s, F64s, Lanes};
+use teeny_core::kernel::FloatFunction;
+use teeny_core::kernel::eval::float_function;
 
 /// `1 / ln 2`
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
@@ -233,13 +235,15 @@ fn trig<V: F32s>(x: V, quarter: i32) -> V {
 #[inline(always)]
 pub(crate) fn sin<V: F32s>(x: V) -> V {
     let y = V::select(x.eq(V::splat(0.0)), x, trig(x, 0));
-    patched(V::splat(TRIG_LIMIT).lt(x.abs()), x, x, y, |x, _| x.sin())
+    patched(V::splat(TRIG_LIMIT).lt(x.abs()), x, x, y, |x, _| float_function(FloatFunction::Sin, x))
 }
 
 /// `cos x`.
 #[inline(always)]
 pub(crate) fn cos<V: F32s>(x: V) -> V {
-    patched(V::splat(TRIG_LIMIT).lt(x.abs()), x, x, trig(x, 1), |x, _| x.cos())
+    patched(V::splat(TRIG_LIMIT).lt(x.abs()), x, x, trig(x, 1), |x, _| {
+        float_function(FloatFunction::Cos, x)
+    })
 }
 
 /// `tan x`: on [-π/4, π/4] `r + r³ q(r²)`, relative error 2.0e-8 / 8; `-1 / tan r` in odd quarters.
@@ -254,7 +258,7 @@ pub(crate) fn tan<V: F32s>(x: V) -> V {
     let odd = V::from_bits(V::i_shl::<30>(V::i_and(k.to_i32(), V::i_splat(1))));
     let y = V::select(odd.eq(V::splat(0.0)), t, V::splat(-1.0).div(t));
     let y = V::select(x.eq(V::splat(0.0)), x, y);
-    patched(V::splat(TRIG_LIMIT).lt(x.abs()), x, x, y, |x, _| x.tan())
+    patched(V::splat(TRIG_LIMIT).lt(x.abs()), x, x, y, |x, _| float_function(FloatFunction::Tan, x))
 }
 
 /// `atan x`: by `atan a = π/4 + atan((a - 1) / (a + 1)) = π/2 - atan(1 / a)` to |r| <= tan π/8,

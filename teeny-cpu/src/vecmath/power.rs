@@ -11,7 +11,7 @@ use super::double::{self, LN2_HI, LN2_LO, exp_of_two, power_of_two, split};
 use super::{patched, poly64};
 use crate::simd::loops::{Binary, Unary, unary};
 use crate::simd::{F32s, F64s, Lanes};
-use teeny_core::kernel::eval::{floor_div, remainder};
+use teeny_core::kernel::eval::{self, floor_div, remainder};
 
 /// `x^y` for a positive normal x, relative error 2^-33 where the result is an f32; 2^200 and 2^-200
 /// stand for what is larger and smaller.
@@ -69,7 +69,7 @@ fn pow<V: F32s>(a: V, b: V) -> V {
     let y = V::select(a.lt(zero), V::select(b.floor().eq(b), y, V::splat(f32::NAN)), y);
     let infinity = V::splat(f32::INFINITY);
     let finite = V::select(size.lt(infinity), V::select(b.abs().lt(infinity), zero, one), one);
-    patched(zero.lt(finite), a, b, y, f64::powf)
+    patched(zero.lt(finite), a, b, y, eval::pow)
 }
 
 /// `ln x` of a positive normal x as a sum of two: `2 s + s z (2/3 + z t(z))` with `s = (m - 1) / (m +
@@ -258,7 +258,7 @@ impl Binary for Pow {
         let one = D::splat(1.0);
         // Without fused products the logarithm has no second part.
         let (y, wrong) = if <D as Lanes<f64>>::FUSED { power64(a, b) } else { (a, one) };
-        let y = double::patched(D::splat(0.0).lt(wrong), a, b, y, f64::powf);
+        let y = double::patched(D::splat(0.0).lt(wrong), a, b, y, eval::pow);
         with_frequent!(D, eval64, a, b, y)
     }
 }

@@ -134,7 +134,7 @@ fn hub() -> Option<PathBuf> {
     set("HF_HUB_CACHE")
         .or_else(|| Some(set("HF_HOME")?.join("hub")))
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("huggingface/hub")))
-        .or_else(|| Some(set("HOME")?.join(".cache/huggingface/hub")))
+        .or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface/hub")))
 }
 
 /// The folder of the model `ORG/NAME` in the cache `hub`; `None` if `name` has another form or is

@@ -395,7 +395,7 @@ fn folders_of_images_that_are_damaged_say_what_is_wrong() {
             fs::write(&config, all.to_string()).unwrap();
             let said = open(&folder.0).unwrap_or_else(|| panic!("{key} {value} is no error"));
             assert!(said.contains(part), "{part}: {said}");
-            assert!(said.contains(config.to_str().unwrap()), "the file: {said}");
+            assert!(said.contains(&format!("{config:?}")), "the file: {said}");
         }
         fs::write(&config, &text).unwrap();
         fs::remove_file(folder.0.join("model.safetensors")).unwrap();

@@ -6,7 +6,6 @@
 //! write four whole elements.
 
 use crate::device::pool::{Block, Pool};
-use std::any::Any;
 use std::sync::Arc;
 use teeny_core::{DType, Error, Result, Storage};
 
@@ -104,11 +103,5 @@ impl Storage for Memory {
     }
     fn dtype(&self) -> DType {
         self.dtype
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

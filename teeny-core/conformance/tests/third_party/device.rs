@@ -5,7 +5,6 @@
 //! ([`Kernel::eval`]) and of a draw ([`Distribution::block`]), and it passes the suite: the trait
 //! needs no knowledge that only this workspace has.
 
-use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::{downcast, downcast_mut};
 use teeny_core::{
@@ -29,12 +28,6 @@ impl Storage for Bytes {
     }
     fn dtype(&self) -> DType {
         self.dtype
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

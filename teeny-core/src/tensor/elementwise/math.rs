@@ -8,11 +8,12 @@ use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kernel::ops::ops;
-use crate::kernel::table::{Binary, BinaryTable, TypeTable, UnaryTable};
+use crate::kernel::table::{Binary, BinaryTable, UnaryTable};
 use crate::op::Op;
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 use crate::tensor::elementwise::run_one;
+use crate::with_element;
 use std::borrow::Cow;
 
 /// The second operand of a binary operation: `&Tensor`, or a Rust number.
@@ -301,21 +302,8 @@ impl Tensor {
             return Ok(self.clone());
         }
         // One table per target; the closure cannot capture it, so the target picks the builder.
-        let build: crate::kernel::table::Unary = match dtype {
-            DType::Bool => |x| x.cast(DType::Bool),
-            DType::U8 => |x| x.cast(DType::U8),
-            DType::U16 => |x| x.cast(DType::U16),
-            DType::U32 => |x| x.cast(DType::U32),
-            DType::U64 => |x| x.cast(DType::U64),
-            DType::I8 => |x| x.cast(DType::I8),
-            DType::I16 => |x| x.cast(DType::I16),
-            DType::I32 => |x| x.cast(DType::I32),
-            DType::I64 => |x| x.cast(DType::I64),
-            DType::F16 => |x| x.cast(DType::F16),
-            DType::BF16 => |x| x.cast(DType::BF16),
-            DType::F32 => |x| x.cast(DType::F32),
-            DType::F64 => |x| x.cast(DType::F64),
-        };
+        let build: crate::kernel::table::Unary =
+            with_element!(dtype, T => |x| x.cast(<T as Element>::DTYPE));
         run_one(TABLES[dtype as usize].get(self.dtype(), build)?, &[self], &[])
     }
 
@@ -337,8 +325,8 @@ impl Tensor {
         if [low, high].iter().any(|scalar| dtype.promote_scalar(scalar.kind()) != dtype) {
             return self.maximum(low)?.minimum(high);
         }
-        static TABLE: TypeTable = TypeTable::new();
-        let kernel = TABLE.get(dtype, |b, dtype| {
+        static TABLE: UnaryTable = UnaryTable::new();
+        let kernel = TABLE.of_type(dtype, |b, dtype| {
             let (x, low, high) = (b.input(dtype), b.param(dtype), b.param(dtype));
             x.clamp(low, high)
         })?;
@@ -373,16 +361,16 @@ impl Tensor {
     /// [`Tensor::lerp`] by a number of the tensors' type, and that number less 1: by kernels that are
     /// built once.
     fn lerp_by(&self, end: &Tensor, weight: f64, less_one: f64) -> Result<Tensor> {
-        static NEAR: TypeTable = TypeTable::new();
-        static FAR: TypeTable = TypeTable::new();
+        static NEAR: UnaryTable = UnaryTable::new();
+        static FAR: UnaryTable = UnaryTable::new();
         let (kernel, weight) = if weight.abs() < 0.5 {
-            let near = NEAR.get(self.dtype(), |b, dtype| {
+            let near = NEAR.of_type(self.dtype(), |b, dtype| {
                 let (start, end, weight) = (b.input(dtype), b.input(dtype), b.param(dtype));
                 start + weight * (end - start)
             })?;
             (near, weight)
         } else {
-            let far = FAR.get(self.dtype(), |b, dtype| {
+            let far = FAR.of_type(self.dtype(), |b, dtype| {
                 let (start, end, less_one) = (b.input(dtype), b.input(dtype), b.param(dtype));
                 end + less_one * (end - start)
             })?;
@@ -405,8 +393,8 @@ impl Tensor {
             (Either::Tensor(a), Either::Tensor(b))
                 if self.dtype() == DType::Bool && a.dtype() == b.dtype() =>
             {
-                static TABLE: TypeTable = TypeTable::new();
-                let kernel = TABLE.get(a.dtype(), |b, dtype| {
+                static TABLE: UnaryTable = UnaryTable::new();
+                let kernel = TABLE.of_type(a.dtype(), |b, dtype| {
                     b.input(DType::Bool).where_cond(b.input(dtype), b.input(dtype))
                 })?;
                 run_one(kernel, &[self, a, b], &[])
@@ -438,8 +426,8 @@ impl Tensor {
         let value = value.into();
         let dtype = self.dtype();
         if mask.dtype() == DType::Bool && dtype.promote_scalar(value.kind()) == dtype {
-            static TABLE: TypeTable = TypeTable::new();
-            let kernel = TABLE.get(dtype, |b, dtype| {
+            static TABLE: UnaryTable = UnaryTable::new();
+            let kernel = TABLE.of_type(dtype, |b, dtype| {
                 let (x, mask) = (b.input(dtype), b.input(DType::Bool));
                 mask.not().where_cond(x, b.param(dtype))
             })?;

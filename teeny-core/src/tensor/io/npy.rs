@@ -243,26 +243,20 @@ fn unquoted(text: &str) -> &str {
     text.trim().trim_matches(['\'', '"'])
 }
 
-fn descr(dtype: DType) -> Result<&'static str> {
-    Ok(match dtype {
-        DType::Bool => "|b1",
-        DType::U8 => "|u1",
-        DType::I8 => "|i1",
-        DType::U16 => "<u2",
-        DType::I16 => "<i2",
-        DType::U32 => "<u4",
-        DType::I32 => "<i4",
-        DType::U64 => "<u8",
-        DType::I64 => "<i8",
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
+fn descr(dtype: DType) -> Result<String> {
+    let kind = match dtype {
         DType::BF16 => {
             return Err(
                 Error::dtype("NumPy has no bf16").help("x.cast(DType::F32)? keeps every value")
             );
         }
-    })
+        DType::Bool => 'b',
+        t if t.is_float() => 'f',
+        t if t.is_signed_int() => 'i',
+        _ => 'u',
+    };
+    let order = if dtype.size() == 1 { '|' } else { '<' };
+    Ok(format!("{order}{kind}{}", dtype.size()))
 }
 
 /// The type and whether its bytes are in big-endian order.

@@ -13,17 +13,6 @@ use teeny_core::{DType, Result, Tensor};
 
 pub(super) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
 const INTEGERS: &[DType] = &[DType::U8, DType::I8, DType::I16, DType::I32, DType::I64];
-const NUMBERS: &[DType] = &[
-    DType::F32,
-    DType::F64,
-    DType::BF16,
-    DType::F16,
-    DType::U8,
-    DType::I8,
-    DType::I16,
-    DType::I32,
-    DType::I64,
-];
 const ALL: &[DType] = &[
     DType::F32,
     DType::F64,
@@ -36,6 +25,7 @@ const ALL: &[DType] = &[
     DType::I64,
     DType::Bool,
 ];
+const NUMBERS: &[DType] = ALL.split_at(9).0;
 /// The types that other libraries have linear algebra in.
 const DECOMPOSED: &[DType] = &[DType::F32, DType::F64];
 
