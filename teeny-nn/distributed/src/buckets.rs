@@ -13,10 +13,11 @@ use super::communicator::{Communicator, even};
 use super::kind::{Kind, NotFinite, Reduce};
 use super::traffic::Traffic;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 use teeny_autograd::{Gradients, inner_device};
-use teeny_core::{DType, Error, Result, Tensor};
-use teeny_nn::Param;
+use teeny_core::{DType, DeviceRef, Error, Result, Tensor};
+use teeny_nn::{Param, Store};
 
 /// The default size of a bucket of gradients in bytes.
 pub(super) const BUCKET: usize = 1 << 20;
@@ -24,8 +25,8 @@ pub(super) const BUCKET: usize = 1 << 20;
 /// How the gradient of a bucket is divided among the ranks.
 #[derive(Clone, Debug)]
 pub(super) enum Division {
-    /// Every rank gets all of it.
-    Whole,
+    /// Every one of so many ranks gets all of it.
+    Whole(usize),
     /// Each rank gets its rows of each parameter, by parameter and rank.
     Rows(Vec<Vec<Range<usize>>>),
 }
@@ -35,21 +36,24 @@ pub(super) enum Division {
 pub(super) struct Buckets {
     pub params: Vec<Param>,
     pub division: Division,
-    buckets: Vec<Bucket>,
+    /// The parameters in reverse order.
+    pub buckets: Vec<Bucket>,
+    /// The device of gradients and rows.
+    pub device: DeviceRef,
 }
 
 #[derive(Debug)]
-struct Bucket {
+pub(super) struct Bucket {
     /// Numbers of parameters.
-    params: Vec<usize>,
-    dtype: DType,
+    pub params: Vec<usize>,
+    pub dtype: DType,
     /// The elements of each rank's share.
-    shares: Vec<usize>,
+    pub shares: Vec<usize>,
 }
 
 impl Buckets {
-    /// Buckets of about `bytes` bytes, for `ranks` ranks.
-    pub fn new(params: Vec<Param>, division: Division, bytes: usize, ranks: usize) -> Buckets {
+    /// Buckets of about `bytes` bytes of parameters of `store`.
+    pub fn new(params: Vec<Param>, division: Division, bytes: usize, store: &Store) -> Buckets {
         let mut buckets: Vec<Bucket> = Vec::new();
         let mut filled = 0;
         for (i, param) in params.iter().enumerate().rev() {
@@ -67,20 +71,24 @@ impl Buckets {
                 }
             }
         }
-        for bucket in &mut buckets {
-            bucket.shares = match &division {
-                Division::Whole => {
-                    even(bucket.params.iter().map(|&i| params[i].value().numel()).sum(), ranks)
-                }
-                Division::Rows(rows) => (0..ranks)
-                    .map(|rank| {
-                        let part = |&i: &usize| rows[i][rank].len() * row_size(&params[i].value());
-                        bucket.params.iter().map(part).sum()
-                    })
-                    .collect(),
+        let mut plan =
+            Buckets { params, division, buckets, device: inner_device(store.device()).clone() };
+        for i in 0..plan.buckets.len() {
+            let size = |rank| plan.buckets[i].params.iter().map(|&i| plan.part_size(i, rank)).sum();
+            plan.buckets[i].shares = match &plan.division {
+                Division::Whole(ranks) => even(size(0), *ranks),
+                Division::Rows(rows) => (0..rows.first().map_or(0, Vec::len)).map(size).collect(),
             };
         }
-        Buckets { params, division, buckets }
+        plan
+    }
+
+    /// The rows of parameter `i` that belong to each rank; none if it is not divided.
+    pub fn divided(&self, i: usize) -> &[Range<usize>] {
+        match &self.division {
+            Division::Rows(rows) => &rows[i],
+            Division::Whole(_) => &[],
+        }
     }
 
     /// The name of a bucket: its first and last parameter.
@@ -96,7 +104,7 @@ impl Buckets {
     /// The parts of a tensor like parameter `i`, by rank.
     fn parts(&self, i: usize, x: &Tensor) -> Result<Vec<Tensor>> {
         match &self.division {
-            Division::Whole => Ok(vec![x.reshape(-1)?]),
+            Division::Whole(_) => Ok(vec![x.reshape(-1)?]),
             Division::Rows(rows) => {
                 let part = |rows: &Range<usize>| self::rows(x, rows)?.reshape(-1);
                 rows[i].iter().map(part).collect()
@@ -121,10 +129,10 @@ impl Buckets {
     }
 
     /// The elements of parameter `i` that belong to `rank`; all of them if it is not divided.
-    fn part_size(&self, i: usize, rank: usize) -> usize {
+    pub fn part_size(&self, i: usize, rank: usize) -> usize {
         let value = self.params[i].value();
         match &self.division {
-            Division::Whole => value.numel(),
+            Division::Whole(_) => value.numel(),
             Division::Rows(rows) => rows[i][rank].len() * row_size(&value),
         }
     }
@@ -153,9 +161,10 @@ pub(super) fn rows(x: &Tensor, rows: &Range<usize>) -> Result<Tensor> {
 }
 
 /// The reduction of the gradients of one backward pass.
-pub(super) struct Reducer<'a> {
-    plan: &'a Buckets,
-    comm: &'a dyn Communicator,
+#[derive(Debug)]
+pub(super) struct Reducer {
+    plan: Arc<Buckets>,
+    comm: Arc<dyn Communicator>,
     gradients: Vec<Option<Tensor>>,
     /// The gradients that each bucket waits for.
     missing: Vec<usize>,
@@ -184,24 +193,34 @@ pub(super) struct ReducedBuckets {
     pub losses: Vec<f64>,
 }
 
-impl<'a> Reducer<'a> {
-    pub fn new(plan: &'a Buckets, comm: &'a dyn Communicator) -> Reducer<'a> {
+impl Reducer {
+    pub fn new(plan: &Arc<Buckets>, comm: &Arc<dyn Communicator>) -> Reducer {
         Reducer {
-            plan,
-            comm,
             gradients: vec![None; plan.params.len()],
             missing: plan.buckets.iter().map(|bucket| bucket.params.len()).collect(),
             sent: Vec::new(),
+            plan: plan.clone(),
+            comm: comm.clone(),
         }
+    }
+
+    /// The number of the parameter `name`.
+    pub fn index(&self, name: &str) -> Option<usize> {
+        self.plan.params.iter().position(|param| param.name() == name)
     }
 
     /// The gradient of parameter `i` is complete.
     pub fn add(&mut self, i: usize, gradient: &Tensor) -> Result<()> {
-        self.gradients[i] = Some(gradient.clone());
         let of = |bucket: &Bucket| bucket.params.contains(&i);
-        if let Some(bucket) = self.plan.buckets.iter().position(of) {
-            self.missing[bucket] -= 1;
+        let bucket = self.plan.buckets.iter().position(of).unwrap_or(0);
+        if bucket < self.sent.len() || self.gradients[i].is_some() {
+            let name = self.plan.params[i].name();
+            let text = format!("{name:?} has two gradients: its unit ran twice for one loss");
+            return Err(Error::gradient(text)
+                .help("run a unit once per backward pass, or leave its parameters whole"));
         }
+        self.gradients[i] = Some(gradient.clone());
+        self.missing[bucket] -= 1;
         // the last one brings the loss
         while self.sent.len() + 1 < self.missing.len() && self.missing[self.sent.len()] == 0 {
             self.send(Vec::new())?;
@@ -211,9 +230,8 @@ impl<'a> Reducer<'a> {
 
     /// The gradients of a pass that is over.
     pub fn add_all(&mut self, gradients: &Gradients) -> Result<()> {
-        let plan = self.plan;
-        for (i, param) in plan.params.iter().enumerate().rev() {
-            let value = param.value();
+        for i in (0..self.plan.params.len()).rev() {
+            let value = self.plan.params[i].value();
             if gradients.contains(&value) {
                 self.add(i, gradients.get(&value)?)?;
             }
@@ -227,13 +245,13 @@ impl<'a> Reducer<'a> {
         let gradient = |i: usize| match &self.gradients[i] {
             Some(g) => Ok(g.clone()),
             None => {
-                let value = self.plan.params[i].value();
-                Tensor::zeros(*value.shape(), bucket.dtype, inner_device(value.device()))
+                let shape = self.plan.params[i].shape();
+                Tensor::zeros(shape, bucket.dtype, &self.plan.device)
             }
         };
         let flat = self.plan.flat(bucket, gradient)?;
         let kind = match self.plan.division {
-            Division::Whole => Kind::AllReduce(Reduce::Mean),
+            Division::Whole(_) => Kind::AllReduce(Reduce::Mean),
             Division::Rows(_) => Kind::ReduceScatter(Reduce::Mean),
         };
         let present = bucket.params.iter().map(|&i| u8::from(self.gradients[i].is_some()));
@@ -257,7 +275,7 @@ impl<'a> Reducer<'a> {
             self.send(if is_last { loss.to_le_bytes().to_vec() } else { Vec::new() })?;
         }
         let end = Instant::now();
-        let plan = self.plan;
+        let plan = &*self.plan;
         let mut reduced = ReducedBuckets {
             buckets: Vec::with_capacity(last),
             present: vec![false; plan.params.len()],
@@ -358,7 +376,7 @@ impl Buckets {
         for &i in params {
             let value = self.params[i].value();
             let shape = match &self.division {
-                Division::Whole => value.shape().to_vec(),
+                Division::Whole(_) => value.shape().to_vec(),
                 Division::Rows(rows) => {
                     let mut shape = value.shape().to_vec();
                     shape.first_mut().into_iter().for_each(|n| *n = rows[i][rank].len());
@@ -370,54 +388,5 @@ impl Buckets {
             start = end;
         }
         Ok(parts)
-    }
-
-    /// Sends the rows of this rank to all, and returns whole parameters: `mine(i)` are the rows of
-    /// parameter i.
-    pub fn gather_rows(
-        &self,
-        comm: &dyn Communicator,
-        mine: impl Fn(usize) -> Result<Tensor>,
-        traffic: &mut Traffic,
-    ) -> Result<Vec<(usize, Tensor)>> {
-        let Division::Rows(_) = &self.division else {
-            return Err(Error::internal("whole parameters have no rows to gather"));
-        };
-        let pending = self
-            .buckets
-            .iter()
-            .map(|bucket| {
-                let parts = bucket
-                    .params
-                    .iter()
-                    .map(|&i| mine(i)?.reshape(-1))
-                    .collect::<Result<Vec<_>>>()?;
-                let flat = Tensor::cat(&parts, 0)?;
-                let shares = bucket.shares.clone();
-                Ok(comm.start(Collective::of(Kind::AllGather, &flat, shares)?))
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let mut all = Vec::with_capacity(self.params.len());
-        let ready = Instant::now();
-        for (i, (bucket, pending)) in self.buckets.iter().zip(pending).enumerate() {
-            let reply = pending.wait()?;
-            // nothing is computed meanwhile
-            traffic.add(&format!("values of {}", self.name(i)), ready, ready, &reply);
-            let flat = reply.into_tensor()?;
-            let mut parts: Vec<Vec<Tensor>> = bucket.params.iter().map(|_| Vec::new()).collect();
-            let mut start = 0;
-            for rank in 0..comm.size() {
-                for (&i, parts) in bucket.params.iter().zip(&mut parts) {
-                    let n = self.part_size(i, rank);
-                    parts.push(flat.slice(0, start as isize..(start + n) as isize)?);
-                    start += n;
-                }
-            }
-            for (&i, parts) in bucket.params.iter().zip(&parts) {
-                let whole = Tensor::cat(parts, 0)?;
-                all.push((i, whole.reshape(*self.params[i].value().shape())?));
-            }
-        }
-        Ok(all)
     }
 }

@@ -3,6 +3,7 @@
 use super::Communicator;
 use super::buckets::{BUCKET, Buckets, Division, Reducer};
 use super::collective::{Collective, Pending};
+use super::fully_shard::{FullyShard, is_sharded};
 use super::kind::{Kind, MessageKind};
 use super::traffic::{Span, Traffic};
 use std::collections::HashMap;
@@ -56,6 +57,8 @@ pub struct DataParallel {
     check_finite: bool,
     plan: Mutex<BucketPlan>,
     traffic: Arc<Mutex<Traffic>>,
+    /// Parameters that are divided among the ranks.
+    shards: Option<FullyShard>,
 }
 
 #[derive(Debug)]
@@ -63,6 +66,15 @@ struct BucketPlan {
     /// [`Store::changes`] when the buckets were made.
     changes: u64,
     buckets: Arc<Buckets>,
+}
+
+impl BucketPlan {
+    fn new(store: &Store, bytes: usize, comm: &dyn Communicator) -> BucketPlan {
+        let changes = store.changes();
+        let all = Division::Whole(comm.size());
+        let buckets = Arc::new(Buckets::new(store.trainable(), all, bytes, store));
+        BucketPlan { changes, buckets }
+    }
 }
 
 impl DataParallel {
@@ -76,18 +88,24 @@ impl DataParallel {
     #[track_caller]
     pub fn new(store: &Store, comm: impl IntoCommunicator) -> Result<DataParallel> {
         let _op = enter("DataParallel::new");
-        let comm = comm.into_communicator();
-        require_same_model(store, &*comm)?;
+        DataParallel::with_shards(store, comm.into_communicator(), None)
+    }
+
+    /// [`DataParallel::new`] with the units of `shards`.
+    pub(super) fn with_shards(
+        store: &Store,
+        comm: Arc<dyn Communicator>,
+        shards: Option<FullyShard>,
+    ) -> Result<DataParallel> {
         broadcast(&store.all(), &*comm)?;
-        let buckets = Buckets::new(store.trainable(), Division::Whole, BUCKET, comm.size());
-        let plan = BucketPlan { changes: store.changes(), buckets: Arc::new(buckets) };
         let data = DataParallel {
+            plan: Mutex::new(BucketPlan::new(store, BUCKET, &*comm)),
             comm,
             store: store.clone(),
             bucket: BUCKET,
             check_finite: true,
-            plan: Mutex::new(plan),
-            traffic: Arc::default(),
+            traffic: shards.as_ref().map_or_else(Arc::default, FullyShard::traffic),
+            shards,
         };
         data.separate_random()?;
         Ok(data)
@@ -136,8 +154,8 @@ impl DataParallel {
     #[track_caller]
     pub fn broadcast_buffers(&self) -> Result<()> {
         let _op = enter("broadcast_buffers");
-        let buffers: Vec<Param> =
-            self.store.all().into_iter().filter(|param| !param.is_trainable()).collect();
+        let mut buffers = self.store.all();
+        buffers.retain(|param| !param.is_trainable());
         broadcast(&buffers, &*self.comm)
     }
 
@@ -204,8 +222,8 @@ impl DataParallel {
 
     fn run(&self, loss: &Tensor, weight: f64) -> Result<(Tensor, Gradients)> {
         let plan = self.buckets();
-        let mut reducer = Reducer::new(&plan, &*self.comm);
-        let mut gradients = backward_each(&plan, loss, weight, &mut reducer)?;
+        let mut reducer = Reducer::new(&plan, &self.comm);
+        let mut gradients = backward_each(&plan, loss, weight, &mut |i, g| reducer.add(i, g))?;
         let loss = self.finish(&plan, reducer, loss, weight, &mut gradients)?;
         Ok((loss, gradients))
     }
@@ -219,7 +237,7 @@ impl DataParallel {
     pub fn average(&self, loss: &Tensor, gradients: &mut Gradients) -> Result<Tensor> {
         let _op = enter("DataParallel::average");
         let plan = self.buckets();
-        let mut reducer = Reducer::new(&plan, &*self.comm);
+        let mut reducer = Reducer::new(&plan, &self.comm);
         reducer.add_all(gradients)?;
         self.finish(&plan, reducer, loss, 1.0, gradients)
     }
@@ -228,7 +246,7 @@ impl DataParallel {
     fn finish(
         &self,
         plan: &Buckets,
-        reducer: Reducer<'_>,
+        reducer: Reducer,
         loss: &Tensor,
         weight: f64,
         gradients: &mut Gradients,
@@ -264,6 +282,10 @@ impl DataParallel {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn shards(&self) -> Option<&FullyShard> {
+        self.shards.as_ref()
+    }
+
     pub(super) fn bucket(&self) -> usize {
         self.bucket
     }
@@ -279,11 +301,8 @@ impl DataParallel {
     /// The buckets of the present parameters: they are made again after one was added or frozen.
     fn buckets(&self) -> Arc<Buckets> {
         let mut plan = self.plan();
-        let changes = self.store.changes();
-        if plan.changes != changes {
-            let params = self.store.trainable();
-            let new = Buckets::new(params, Division::Whole, self.bucket, self.comm.size());
-            *plan = BucketPlan { changes, buckets: Arc::new(new) };
+        if plan.changes != self.store.changes() {
+            *plan = BucketPlan::new(&self.store, self.bucket, &*self.comm);
         }
         plan.buckets.clone()
     }
@@ -356,13 +375,16 @@ impl IntoCommunicator for &Arc<dyn Communicator> {
     }
 }
 
-/// A backward pass from `loss` times `weight` that passes each gradient to `reducer` when it is
+/// Called with the number of a parameter and its gradient.
+pub(super) type Add<'a> = dyn FnMut(usize, &Tensor) -> Result<()> + 'a;
+
+/// A backward pass from `loss` times `weight` that passes each gradient to `add` when it is
 /// complete.
 pub(super) fn backward_each(
     plan: &Buckets,
     loss: &Tensor,
     weight: f64,
-    reducer: &mut Reducer<'_>,
+    add: &mut Add<'_>,
 ) -> Result<Gradients> {
     if plan.params.is_empty() {
         return Err(Error::value("the store has no trainable parameters")
@@ -379,7 +401,7 @@ pub(super) fn backward_each(
         weight => Some(Tensor::full(*loss.shape(), weight, loss.dtype(), loss.device())?),
     };
     loss.backward_each(g.as_ref(), &mut |leaf, g| match ids.get(&leaf) {
-        Some(&i) => reducer.add(i, g),
+        Some(&i) => add(i, g),
         None => Ok(()),
     })
 }
@@ -411,10 +433,10 @@ pub(super) fn scalar(value: f64, loss: &Tensor) -> Result<Tensor> {
     Tensor::full((), value, loss.dtype(), loss.device())
 }
 
-/// Returns an error unless all ranks have the same model and version.
-fn require_same_model(store: &Store, comm: &dyn Communicator) -> Result<()> {
+/// Returns an error unless all ranks have the same parameters and version.
+fn require_same_model(params: &[Param], comm: &dyn Communicator) -> Result<()> {
     let mut lines = vec![format!("teeny-distributed {}", env!("CARGO_PKG_VERSION"))];
-    lines.extend(store.all().iter().map(|param| {
+    lines.extend(params.iter().map(|param| {
         let value = param.stored();
         let kind = if param.is_trainable() { "parameter" } else { "buffer" };
         format!("{kind} {:?} {} {}", param.name(), value.dtype(), value.shape())
@@ -452,13 +474,15 @@ fn require_same_model(store: &Store, comm: &dyn Communicator) -> Result<()> {
     Ok(())
 }
 
-/// Copies the values of rank 0 to the other ranks.
-fn broadcast(params: &[Param], comm: &dyn Communicator) -> Result<()> {
+/// Copies the values of rank 0 to the other ranks, which have the same parameters; those of units
+/// stay.
+pub(super) fn broadcast(params: &[Param], comm: &dyn Communicator) -> Result<()> {
+    require_same_model(params, comm)?;
     if comm.size() == 1 {
         return Ok(());
     }
     let mut by_dtype: Vec<(DType, Vec<&Param>)> = Vec::new();
-    for param in params {
+    for param in params.iter().filter(|param| !is_sharded(param)) {
         let dtype = param.value().dtype();
         match by_dtype.iter_mut().find(|(known, _)| *known == dtype) {
             Some((_, list)) => list.push(param),

@@ -9,6 +9,7 @@
 //! Collective         an operation as data, its messages       kind, collective, message, reduce
 //! DataParallel       gradients averaged during backward       data_parallel, buckets, traffic
 //! Zero               the same, optimizer state divided        zero
+//! FullyShard         the same, parameters and gradients too   fully_shard, shards
 //! TensorParallel     a model split over ranks, its checkpoint tensor_parallel, exchange
 //!   gpt              a model of such parts, its attention      models
 //! ColumnParallelLinear, RowParallelLinear                     parallel_linear
@@ -25,6 +26,7 @@ mod collective;
 mod communicator;
 mod data_parallel;
 mod exchange;
+mod fully_shard;
 mod kind;
 mod message;
 mod models;
@@ -33,6 +35,7 @@ mod mpi;
 mod parallel_linear;
 mod processors;
 mod reduce;
+mod shards;
 mod single_rank;
 mod sums;
 mod tensor_parallel;
@@ -43,6 +46,7 @@ mod zero;
 pub use collective::{Collective, Pending, Reply};
 pub use communicator::Communicator;
 pub use data_parallel::{DataParallel, IntoCommunicator, Share};
+pub use fully_shard::{FullyShard, Unit};
 pub use kind::{Kind, NotFinite, Reduce};
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, MpiOptions};

@@ -2,19 +2,21 @@
 
 use super::buckets::{Buckets, Division, Reducer, row_size, rows};
 use super::collective::Collective;
-use super::data_parallel::{DataParallel, Share, backward_each, mean_loss, number, scalar};
+use super::data_parallel::{Add, DataParallel, Share, backward_each, mean_loss, number, scalar};
+use super::fully_shard::FullyShard;
 use super::kind::Kind;
+use super::shards::{Shards, count_rows, divide};
 use super::tensor_parallel::TensorParallel;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use teeny_autograd::{Gradients, detached, inner_device};
+use teeny_autograd::{Gradients, detached};
 use teeny_core::context::enter;
-use teeny_core::{DeviceRef, Error, Result, Tensor};
+use teeny_core::{Error, Reference, Result, Tensor};
 use teeny_formats::{KeyMismatch, State};
+use teeny_nn::Param;
 use teeny_nn::optim::{Optimizer, SquaredNorms};
 use teeny_nn::state::Stateful;
-use teeny_nn::{Param, Store};
 
 /// Data-parallel training in which each rank keeps a part of the optimizer's state: of Adam's two
 /// moments with n ranks an nth. ZeRO stage 1.
@@ -66,10 +68,10 @@ pub struct Zero<O> {
     parallel: Option<TensorParallel>,
     /// The rows of this rank, by parameter; `None` where it has none.
     pieces: Vec<Option<Param>>,
-    /// The values that the pieces are rows of.
+    /// The parameters that are whole on every rank.
+    whole: Shards,
+    /// The values that their pieces are rows of.
     known: Vec<Tensor>,
-    /// Keeps the pieces.
-    _store: Store,
 }
 
 /// The mean gradients of the rows of this rank; from [`Zero::backward`].
@@ -95,33 +97,30 @@ impl<O: Optimizer> Zero<O> {
     ) -> Result<Zero<O>> {
         let _op = enter("Zero::new");
         let data: Arc<DataParallel> = data.into();
-        let (params, ranks) = (data.store().trainable(), data.comm().size());
+        let (params, comm, store) = (data.store().trainable(), data.comm(), data.store());
+        let piece = |param: &Param| data.shards()?.piece(param.name());
+        let sharded: Vec<_> = params.iter().map(piece).collect();
         let divided = if make(Vec::new()).is_elementwise() {
-            params.iter().map(|param| divide(count_rows(&param.value()), ranks)).collect()
+            params.iter().map(|param| divide(param, comm.size())).collect()
+        } else if sharded.iter().any(Option::is_some) {
+            return Err(Error::value("this optimizer needs whole parameters, a unit has rows")
+                .help("Adam, AdamW, Sgd, .. update each element alone"));
         } else {
-            assign(&params, ranks)
+            assign(&params, comm.size())
         };
-        let store = Store::new(inner_device(data.store().device()));
-        let own = data.comm().rank();
-        let mut pieces = Vec::with_capacity(params.len());
-        for (param, divided) in params.iter().zip(&divided) {
-            let mine = &divided[own];
-            pieces.push(if mine.is_empty() {
-                None
-            } else {
-                // a copy, so that putting it back later allocates nothing
-                let value = rows(&detached(&param.value())?, mine)?.copy()?;
-                let make = |_, _, _: &DeviceRef| Ok(value.clone());
-                Some(store.root().param_with(param.name(), *value.shape(), &make)?)
-            });
-        }
-        data.comm().require_same("the kind of the optimizer", &std::any::type_name::<O>())?;
+        comm.require_same("the kind of the optimizer", &std::any::type_name::<O>())?;
+        let rest = params.iter().cloned().zip(divided.iter().cloned()).zip(&sharded);
+        let (whole, rows) = rest.filter(|(_, piece)| piece.is_none()).map(|(rest, _)| rest).unzip();
+        let whole = Shards::new(whole, rows, data.bucket(), store, comm.rank())?;
+        let mut rest = whole.pieces.iter().cloned();
+        let piece = |piece: Option<_>| piece.unwrap_or_else(|| rest.next().flatten());
+        let pieces: Vec<Option<Param>> = sharded.into_iter().map(piece).collect();
         let optimizer = make(pieces.iter().flatten().cloned().collect());
-        let changes = data.store().changes();
-        let division = Division::Rows(divided);
-        let plan = Arc::new(Buckets::new(params, division, data.bucket(), ranks));
-        let known = plan.params.iter().map(Param::value).collect();
-        Ok(Zero { data, plan, changes, optimizer, parallel: None, pieces, known, _store: store })
+        let changes = store.changes();
+        let plan = Buckets::new(params, Division::Rows(divided), data.bucket(), store);
+        let known = whole.plan.params.iter().map(Param::value).collect();
+        let plan = Arc::new(plan);
+        Ok(Zero { data, plan, changes, optimizer, parallel: None, pieces, whole, known })
     }
 
     /// Sets the ranks that share this one's model: the norm of gradients then covers the whole
@@ -194,15 +193,19 @@ impl<O: Optimizer> Zero<O> {
     ) -> Result<(Tensor, ShardGradients)> {
         let _op = enter("Zero::average");
         self.require_current()?;
-        let mut reducer = Reducer::new(&self.plan, &**self.data.comm());
+        let mut reducer = Reducer::new(&self.plan, self.data.comm());
         reducer.add_all(gradients)?;
         self.finish(reducer, loss, 1.0)
     }
 
     fn run(&self, loss: &Tensor, weight: f64) -> Result<(Tensor, ShardGradients)> {
         self.require_current()?;
-        let mut reducer = Reducer::new(&self.plan, &**self.data.comm());
-        backward_each(&self.plan, loss, weight, &mut reducer)?;
+        let mut reducer = Reducer::new(&self.plan, self.data.comm());
+        let run = |add: &mut Add<'_>| backward_each(&self.plan, loss, weight, add);
+        match self.data.shards() {
+            Some(shards) => reducer = shards.collect(reducer, run)?,
+            None => _ = run(&mut |i, g| reducer.add(i, g))?,
+        }
         self.finish(reducer, loss, weight)
     }
 
@@ -218,7 +221,7 @@ impl<O: Optimizer> Zero<O> {
     /// Waits for `reducer`: the mean loss, and the gradients of this rank's rows.
     fn finish(
         &self,
-        reducer: Reducer<'_>,
+        reducer: Reducer,
         loss: &Tensor,
         weight: f64,
     ) -> Result<(Tensor, ShardGradients)> {
@@ -302,56 +305,45 @@ impl<O: Optimizer> Zero<O> {
         self.gather()
     }
 
-    /// Reads the rows of parameters that were set since the last step.
+    /// Reads the rows of whole parameters that were set since the last step.
     fn refresh(&mut self) -> Result<()> {
-        let own = self.data.comm().rank();
-        for (i, param) in self.plan.params.iter().enumerate() {
+        let (own, whole) = (self.data.comm().rank(), &self.whole);
+        for (i, param) in whole.plan.params.iter().enumerate() {
             let value = param.value();
-            if let Some(piece) = &self.pieces[i]
+            if let Some(piece) = &whole.pieces[i]
                 && !value.same_storage(&self.known[i])
             {
-                piece.set(&rows(&detached(&value)?, &self.divided()[i][own])?)?;
+                piece.set(&rows(&detached(&value)?, &whole.plan.divided(i)[own])?)?;
             }
             self.known[i] = value;
         }
         Ok(())
     }
 
-    /// Every rank's parameters from the rows of all.
+    /// Every rank's whole parameters from the rows of all.
     fn gather(&mut self) -> Result<()> {
-        let mine = |i: usize| match &self.pieces[i] {
-            Some(piece) => Ok(piece.value()),
-            None => {
-                let value = detached(&self.plan.params[i].value())?;
-                rows(&value, &(0..0))
-            }
-        };
-        let comm = self.data.comm();
-        let whole = self.plan.gather_rows(&**comm, mine, &mut self.data.traffic())?;
-        Param::set_all(whole.iter().map(|(i, value)| (&self.plan.params[*i], value)))?;
-        self.known = self.plan.params.iter().map(Param::value).collect();
+        let (data, plan) = (&self.data, &self.whole.plan);
+        data.shards().into_iter().for_each(FullyShard::discard);
+        let gathering = self.whole.start(&**data.comm(), &plan.device)?;
+        let values = self.whole.finish(gathering, &mut data.traffic())?;
+        Param::set_all(plan.params.iter().zip(&values))?;
+        self.known = plan.params.iter().map(Param::value).collect();
         Ok(())
-    }
-
-    fn divided(&self) -> &[Vec<Range<usize>>] {
-        match &self.plan.division {
-            Division::Rows(rows) => rows,
-            Division::Whole => &[],
-        }
     }
 }
 
-/// The state of the plain optimizer. Every rank takes part; rank 0 has the tensors.
+/// The state of the plain optimizer. Every rank takes part; rank 0 has the tensors, in the memory
+/// of the host.
 impl<O: Optimizer> Stateful for Zero<O> {
     fn state(&self) -> Result<State> {
         let own = self.optimizer.state()?;
-        let (rank, comm) = (self.data.comm().rank(), self.data.comm());
+        let (rank, comm, host) = (self.data.comm().rank(), self.data.comm(), Reference::new());
         let mut state = State::default();
         state.set("lr", self.lr());
         let mut names = self.optimizer.state_names().to_vec();
         names.push("master");
         for (i, param) in self.plan.params.iter().enumerate() {
-            let divided = &self.divided()[i];
+            let divided = self.plan.divided(i);
             let key = format!("{}.steps", param.name());
             let mine = own.values.get(&key).cloned().unwrap_or_default();
             // a rank without rows has no count
@@ -366,17 +358,15 @@ impl<O: Optimizer> Stateful for Zero<O> {
                 if has.iter().all(|has| *has == [0]) {
                     continue;
                 }
-                let value = detached(&param.value())?;
-                let compute = value.dtype().compute();
+                let value = param.value();
                 let part = match part {
-                    Some(part) => part.clone(),
-                    None => rows(&value, &(0..0))?.cast(compute)?,
+                    Some(part) => part.to(&host)?,
+                    None => Tensor::zeros(0, value.dtype().compute(), &host)?,
                 };
                 let shares = divided.iter().map(|rows| rows.len() * row_size(&value)).collect();
                 let all = comm.start(Collective::of(Kind::AllGather, &part, shares)?).wait()?;
                 if rank == 0 {
-                    let whole = all.into_tensor()?.reshape(*value.shape())?;
-                    state.tensors.insert(key, whole);
+                    state.tensors.insert(key, all.into_tensor()?.reshape(*value.shape())?);
                 }
             }
         }
@@ -391,68 +381,43 @@ impl<O: Optimizer> Stateful for Zero<O> {
         own.set("lr", state.get::<f64>("lr")?);
         let mut mismatch = KeyMismatch::default();
         let mut unexpected: Vec<&String> = state.tensors.keys().collect();
-        let mut values = Vec::with_capacity(self.pieces.len());
         let mut names = self.optimizer.state_names().to_vec();
         names.push("master");
         for (i, param) in self.plan.params.iter().enumerate() {
-            let mine = &self.divided()[i][rank];
-            let value = detached(&param.value())?;
+            let mine = &self.plan.divided(i)[rank];
             for name in &names {
                 let key = format!("{}.{name}", param.name());
                 let Some(whole) = state.tensors.get(&key) else { continue };
                 unexpected.retain(|known| **known != key);
-                if whole.shape() != value.shape() {
-                    mismatch.shape(&key, &whole.shape()[..], value.shape());
+                if *whole.shape() != param.shape() {
+                    mismatch.shape(&key, &whole.shape()[..], &param.shape());
                 } else if !mine.is_empty() {
-                    own.tensors.insert(key, rows(&detached(whole)?, mine)?.copy()?);
+                    let mine = rows(&detached(whole)?, mine)?.to(&self.plan.device)?;
+                    own.tensors.insert(key, mine.copy()?);
                 }
             }
             let key = format!("{}.steps", param.name());
             if let (Some(steps), false) = (state.values.get(&key), mine.is_empty()) {
                 own.set(&key, steps);
             }
-            if !mine.is_empty() {
-                values.push(rows(&value, mine)?);
-            }
         }
         unexpected.into_iter().for_each(|key| mismatch.unexpected(key));
         mismatch.check("the optimizer")?;
-        let pieces: Vec<&Param> = self.pieces.iter().flatten().collect();
-        let before: Vec<Tensor> = pieces.iter().map(|piece| piece.value()).collect();
-        Param::set_all(pieces.iter().copied().zip(&values))?;
-        if let Err(error) = self.optimizer.set_state(&own) {
-            // they are alone in their storages, so that this allocates nothing
-            Param::set_all(pieces.iter().copied().zip(&before))?;
-            return Err(error);
-        }
-        self.known = self.plan.params.iter().map(Param::value).collect();
-        Ok(())
+        self.refresh()?;
+        self.optimizer.set_state(&own)
     }
-}
-
-/// The rows of a tensor; one without axes is one row.
-fn count_rows(x: &Tensor) -> usize {
-    x.shape().first().copied().unwrap_or(1)
-}
-
-/// `n` rows in ranges that differ by one at most.
-fn divide(n: usize, ranks: usize) -> Vec<Range<usize>> {
-    // n * rank / ranks without overflow
-    let bound = |rank: usize| (n as u128 * rank as u128 / ranks as u128) as usize;
-    (0..ranks).map(|rank| bound(rank)..bound(rank + 1)).collect()
 }
 
 /// Whole parameters: the next largest one goes to the rank with the fewest elements.
 fn assign(params: &[Param], ranks: usize) -> Vec<Vec<Range<usize>>> {
-    let values: Vec<Tensor> = params.iter().map(Param::value).collect();
     let mut order: Vec<usize> = (0..params.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse(values[i].numel()));
+    order.sort_by_key(|&i| std::cmp::Reverse(params[i].shape().numel()));
     let mut filled = vec![0usize; ranks];
     let mut divided = vec![Vec::new(); params.len()];
     for i in order {
         let owner = (0..ranks).min_by_key(|&rank| filled[rank]).unwrap_or(0);
-        filled[owner] += values[i].numel();
-        let n = count_rows(&values[i]);
+        filled[owner] += params[i].shape().numel();
+        let n = count_rows(&params[i]);
         divided[i] = (0..ranks).map(|rank| if rank == owner { 0..n } else { 0..0 }).collect();
     }
     divided

@@ -5,6 +5,7 @@ mod collectives;
 #[path = "../../tests/common/mod.rs"]
 mod common;
 mod data_parallel;
+mod fully_shard;
 mod ranks;
 mod sync_norm;
 mod tensor_parallel;

@@ -429,9 +429,10 @@ impl Param {
         self.0.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Stores a temporary value. A captured function restores the previous value, so it does not
-    /// depend on it.
-    pub(crate) fn lend(&self, value: Tensor) {
+    /// Stores a temporary value of the same shape and dtype as it is, unchecked: on any device,
+    /// tracked or not. For a time there is [`Store::with_values`], which checks it. A captured
+    /// function restores the previous value, so it does not depend on it.
+    pub fn lend(&self, value: Tensor) {
         self.replace_elements(value);
         self.0.version.fetch_add(u64::from(!Capture::is_recording()), Ordering::Relaxed);
     }
