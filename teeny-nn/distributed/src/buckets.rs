@@ -113,7 +113,7 @@ impl Buckets {
     }
 
     /// `x(i)` for the parameters of a bucket, in the order of the ranks' shares.
-    fn flat(&self, bucket: &Bucket, x: impl Fn(usize) -> Result<Tensor>) -> Result<Tensor> {
+    pub fn flat(&self, bucket: &Bucket, x: impl Fn(usize) -> Result<Tensor>) -> Result<Tensor> {
         let parts = bucket
             .params
             .iter()
@@ -205,8 +205,9 @@ impl Reducer {
     }
 
     /// The number of the parameter `name`.
-    pub fn index(&self, name: &str) -> Option<usize> {
-        self.plan.params.iter().position(|param| param.name() == name)
+    pub fn index(&self, name: &str) -> Result<usize> {
+        let found = self.plan.params.iter().position(|param| param.name() == name);
+        found.ok_or_else(|| Error::internal(format!("no bucket has {name:?}")))
     }
 
     /// The gradient of parameter `i` is complete.

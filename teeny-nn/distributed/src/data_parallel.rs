@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use teeny_autograd::{Grad, Gradients, detached};
 use teeny_core::context::enter;
 use teeny_core::random::{self, Key};
-use teeny_core::{DType, Error, Result, Tensor};
+use teeny_core::{Error, Result, Tensor};
 use teeny_nn::train::RunRanks;
 use teeny_nn::{Param, Store};
 
@@ -97,7 +97,7 @@ impl DataParallel {
         comm: Arc<dyn Communicator>,
         shards: Option<FullyShard>,
     ) -> Result<DataParallel> {
-        broadcast(&store.all(), &*comm)?;
+        broadcast(&store.all(), store, &*comm)?;
         let data = DataParallel {
             plan: Mutex::new(BucketPlan::new(store, BUCKET, &*comm)),
             comm,
@@ -156,7 +156,7 @@ impl DataParallel {
         let _op = enter("broadcast_buffers");
         let mut buffers = self.store.all();
         buffers.retain(|param| !param.is_trainable());
-        broadcast(&buffers, &*self.comm)
+        broadcast(&buffers, &self.store, &*self.comm)
     }
 
     /// Seeds each rank differently, so that their dropout differs: rank 0 keeps its seed, the
@@ -474,38 +474,23 @@ fn require_same_model(params: &[Param], comm: &dyn Communicator) -> Result<()> {
     Ok(())
 }
 
-/// Copies the values of rank 0 to the other ranks, which have the same parameters; those of units
-/// stay.
-pub(super) fn broadcast(params: &[Param], comm: &dyn Communicator) -> Result<()> {
+/// Copies the values of rank 0 to the other ranks, which have the same parameters of `store`; those
+/// of units stay.
+pub(super) fn broadcast(params: &[Param], store: &Store, comm: &dyn Communicator) -> Result<()> {
     require_same_model(params, comm)?;
     if comm.size() == 1 {
         return Ok(());
     }
-    let mut by_dtype: Vec<(DType, Vec<&Param>)> = Vec::new();
-    for param in params.iter().filter(|param| !is_sharded(param)) {
-        let dtype = param.value().dtype();
-        match by_dtype.iter_mut().find(|(known, _)| *known == dtype) {
-            Some((_, list)) => list.push(param),
-            None => by_dtype.push((dtype, vec![param])),
-        }
-    }
-    let mut new = Vec::with_capacity(params.len());
-    for (_, list) in by_dtype {
-        let flat = list
-            .iter()
-            .map(|param| detached(&param.stored())?.reshape(-1))
-            .collect::<Result<Vec<_>>>()?;
-        let flat = Tensor::cat(&flat, 0)?;
+    let whole = params.iter().filter(|param| !is_sharded(param)).cloned().collect();
+    let plan = Buckets::new(whole, Division::Whole(1), usize::MAX, store);
+    let mut new = Vec::with_capacity(plan.params.len());
+    for (i, bucket) in plan.buckets.iter().enumerate() {
+        let flat = plan.flat(bucket, |i| detached(&plan.params[i].stored()))?;
         let kind = Kind::Broadcast { root: 0 };
-        let sent = comm.start(Collective::of(kind, &flat, vec![flat.numel()])?);
-        let flat = sent.wait()?.into_tensor()?;
-        let mut start = 0;
-        for param in list {
-            let shape = *param.value().shape();
-            let part = flat.slice(0, start as isize..(start + shape.numel()) as isize)?;
+        let flat = comm.start(Collective::of(kind, &flat, bucket.shares.clone())?).wait()?;
+        for (i, part) in plan.unpack(i, &flat.into_tensor()?, 0)? {
             // a copy: a view would keep all of them in memory
-            new.push((param, part.reshape(shape)?.copy()?));
-            start += shape.numel();
+            new.push((&plan.params[i], part.copy()?));
         }
     }
     Param::set_all(new.iter().map(|(param, value)| (*param, value)))

@@ -32,7 +32,11 @@ pub(super) fn sum_over_ranks(comm: &Arc<dyn Communicator>, x: &Tensor) -> Result
 }
 
 fn exchange(comm: &Arc<dyn Communicator>, x: &Tensor, forward: Pass) -> Result<Tensor> {
-    if comm.size() == 1 { Ok(x.clone()) } else { apply(Exchange::new(comm, forward), &[x]) }
+    if comm.size() == 1 {
+        Ok(x.clone())
+    } else {
+        apply(Exchange { comm: comm.clone(), forward }, &[x])
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -45,12 +49,6 @@ enum Pass {
 struct Exchange {
     comm: Arc<dyn Communicator>,
     forward: Pass,
-}
-
-impl Exchange {
-    fn new(comm: &Arc<dyn Communicator>, forward: Pass) -> Exchange {
-        Exchange { comm: comm.clone(), forward }
-    }
 }
 
 impl Function for Exchange {

@@ -119,7 +119,7 @@ impl FullyShard {
             return Err(Error::value(format!("{:?} is in another unit", param.name()))
                 .help("the paths of units do not contain each other"));
         }
-        broadcast(&params, &*inner.comm)?;
+        broadcast(&params, &inner.store, &*inner.comm)?;
         let divided = params.iter().map(|param| divide(param, inner.comm.size())).collect();
         let rank = inner.comm.rank();
         let shards = Shards::new(params, divided, usize::MAX, &inner.store, rank)?;
@@ -164,13 +164,20 @@ impl FullyShard {
         reducer: Reducer,
         run: impl FnOnce(&mut Add<'_>) -> Result<Gradients>,
     ) -> Result<Reducer> {
-        let outside = || Error::gradient("a unit has a gradient outside of Zero::backward");
-        let pass = || lock(&self.0.pass);
-        *pass() = Some(reducer);
-        let result = run(&mut |i, g| pass().as_mut().ok_or_else(outside)?.add(i, g));
-        let reducer = pass().take();
+        *lock(&self.0.pass) = Some(reducer);
+        let result = run(&mut |i, g| self.with_pass(|pass| pass.add(i, g)));
+        let reducer = lock(&self.0.pass).take();
         self.discard();
-        result.and(reducer.ok_or_else(outside))
+        result?;
+        reducer.ok_or_else(|| Error::internal("another pass took the gradients"))
+    }
+
+    /// Calls `add` with the gradients of the backward pass that runs.
+    fn with_pass(&self, add: impl FnOnce(&mut Reducer) -> Result<()>) -> Result<()> {
+        add(lock(&self.0.pass).as_mut().ok_or_else(|| {
+            Error::gradient("only Zero::backward takes the gradients of units")
+                .help("zero.backward(&loss)?")
+        })?)
     }
 
     /// Runs `body` with the whole parameters of unit `i`, while those of the next are gathered.
@@ -229,13 +236,10 @@ impl<M: Send + Sync + 'static> Unit<M> {
         body: impl Fn(&M, &[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
     ) -> Result<Tensor> {
         let (module, shards, i) = (self.module.clone(), self.shards.clone(), self.index);
-        let device = shards.0.store.device();
+        let device = self.shards.0.store.device();
         let to_device = |x: &&Tensor| x.to(&common(device, x.device())?);
         let inputs = inputs.iter().map(to_device).collect::<Result<Vec<_>>>()?;
-        let body = {
-            let shards = shards.clone();
-            move |x: &[Tensor]| shards.with_unit(i, || body(&module, x))
-        };
+        let body = move |x: &[Tensor]| shards.with_unit(i, || body(&module, x));
         checkpoint(body, &inputs.iter().collect::<Vec<_>>())
     }
 }
@@ -268,14 +272,7 @@ impl Function for Gathered {
     }
 
     fn backward(&self, _saved: &Saved, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let mut pass = lock(&self.shards.0.pass);
-        let found = pass.as_mut().and_then(|pass| Some((pass.index(&self.name)?, pass)));
-        let Some((i, pass)) = found else {
-            let text =
-                format!("{:?} is in a unit, whose gradients only Zero::backward takes", self.name);
-            return Err(Error::gradient(text).help("zero.backward(&loss)?"));
-        };
-        pass.add(i, g)?;
+        self.shards.with_pass(|pass| pass.add(pass.index(&self.name)?, g))?;
         Ok(vec![None])
     }
 }
