@@ -8,7 +8,6 @@ use super::kind::{Kind, MessageKind};
 use super::traffic::{Span, Traffic};
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use teeny_autograd::{Grad, Gradients, detached};
 use teeny_core::context::enter;
@@ -441,37 +440,14 @@ fn require_same_model(params: &[Param], comm: &dyn Communicator) -> Result<()> {
         let kind = if param.is_trainable() { "parameter" } else { "buffer" };
         format!("{kind} {:?} {} {}", param.name(), value.dtype(), value.shape())
     }));
-    let text = lines.join("\n");
-    let mut hasher = DefaultHasher::new();
-    hasher.write(text.as_bytes());
-    let hash = hasher.finish().to_le_bytes().to_vec();
-    let hashes = comm.gather_bytes(hash)?;
-    if hashes.iter().all(|hash| *hash == hashes[0]) {
-        return Ok(());
-    }
-    let texts = comm.gather_bytes(text.into_bytes())?;
-    let lines = |rank: usize| String::from_utf8_lossy(&texts[rank]).into_owned();
-    let first = lines(0);
-    for rank in 1..texts.len() {
-        let theirs = lines(rank);
-        let (mut a, mut b) = (first.lines(), theirs.lines());
-        loop {
-            let (a, b) = (a.next(), b.next());
-            if a.is_none() && b.is_none() {
-                break;
-            }
-            if a != b {
-                let text = |line: Option<&str>| line.unwrap_or("nothing more").to_string();
-                return Err(Error::value(format!(
-                    "rank 0 has {}, but rank {rank} has {}",
-                    text(a),
-                    text(b)
-                ))
-                .help("start every rank with the same program and options"));
-            }
-        }
-    }
-    Ok(())
+    let texts = comm.gather_bytes(lines.join("\n").into_bytes())?;
+    let texts: Vec<_> = texts.iter().map(|text| String::from_utf8_lossy(text)).collect();
+    let Some(rank) = (1..texts.len()).find(|&rank| texts[rank] != texts[0]) else { return Ok(()) };
+    let line = |rank: usize, i| texts[rank].lines().nth(i).unwrap_or("nothing more");
+    let most = texts[0].len().max(texts[rank].len());
+    let i = (0..most).find(|&i| line(0, i) != line(rank, i)).unwrap_or(0);
+    let text = format!("rank 0 has {}, but rank {rank} has {}", line(0, i), line(rank, i));
+    Err(Error::value(text).help("start every rank with the same program and options"))
 }
 
 /// Copies the values of rank 0 to the other ranks, which have the same parameters of `store`; those

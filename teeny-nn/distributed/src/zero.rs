@@ -89,7 +89,8 @@ impl<O: Optimizer> Zero<O> {
     /// axes.
     ///
     /// # Errors
-    /// If the device fails, or a rank.
+    /// If the optimizer needs whole parameters and a unit of [`FullyShard`] has some; if the device
+    /// fails, or a rank.
     #[track_caller]
     pub fn new(
         data: impl Into<Arc<DataParallel>>,
