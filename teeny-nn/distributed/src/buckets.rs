@@ -19,6 +19,9 @@ use teeny_autograd::{Gradients, inner_device};
 use teeny_core::{DType, DeviceRef, Error, Result, Tensor};
 use teeny_nn::{Param, Store};
 
+/// Called with the number of a parameter and its gradient.
+pub(super) type Add<'a> = dyn FnMut(usize, &Tensor) -> Result<()> + 'a;
+
 /// The default size of a bucket of gradients in bytes.
 pub(super) const BUCKET: usize = 1 << 20;
 

@@ -253,6 +253,30 @@ fn shaped(result: Reply, shape: Shape, x: &Tensor) -> Result<Tensor> {
     result.into_tensor()?.reshape(shape)?.to(x.device())
 }
 
+/// A communicator, or something that holds one.
+pub trait IntoCommunicator {
+    /// The communicator.
+    fn into_communicator(self) -> Arc<dyn Communicator>;
+}
+
+impl<C: Communicator + 'static> IntoCommunicator for C {
+    fn into_communicator(self) -> Arc<dyn Communicator> {
+        Arc::new(self)
+    }
+}
+
+impl IntoCommunicator for Arc<dyn Communicator> {
+    fn into_communicator(self) -> Arc<dyn Communicator> {
+        self
+    }
+}
+
+impl IntoCommunicator for &Arc<dyn Communicator> {
+    fn into_communicator(self) -> Arc<dyn Communicator> {
+        self.clone()
+    }
+}
+
 /// A group of ranks that [`Communicator::split`] has made.
 pub(crate) struct Split {
     /// The numbers of the members in the communicator that was split.

@@ -1,10 +1,11 @@
 //! [`DataParallel`]: every rank has the whole model and a part of each batch.
 
-use super::Communicator;
-use super::buckets::{BUCKET, Buckets, Division, Reducer};
+use super::broadcast::broadcast;
+use super::buckets::{Add, BUCKET, Buckets, Division, Reducer};
 use super::collective::{Collective, Pending};
-use super::fully_shard::{FullyShard, is_sharded};
-use super::kind::{Kind, MessageKind};
+use super::communicator::{Communicator, IntoCommunicator};
+use super::fully_shard::FullyShard;
+use super::kind::MessageKind;
 use super::traffic::{Span, Traffic};
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -13,8 +14,8 @@ use teeny_autograd::{Grad, Gradients, detached};
 use teeny_core::context::enter;
 use teeny_core::random::{self, Key};
 use teeny_core::{Error, Result, Tensor};
+use teeny_nn::Store;
 use teeny_nn::train::RunRanks;
-use teeny_nn::{Param, Store};
 
 /// Data-parallel training: every rank computes the loss of its part of a batch, and the gradients
 /// are averaged over the ranks while the backward pass goes on.
@@ -307,6 +308,19 @@ impl DataParallel {
     }
 }
 
+impl FullyShard {
+    /// Data-parallel training of the units and of the parameters outside units, for
+    /// [`Zero::new`](super::Zero::new). Call it after the last layer is made.
+    ///
+    /// # Errors
+    /// As [`DataParallel::new`].
+    #[track_caller]
+    pub fn data_parallel(&self) -> Result<DataParallel> {
+        let _op = enter("FullyShard::data_parallel");
+        DataParallel::with_shards(self.store(), self.comm(), Some(self.clone()))
+    }
+}
+
 impl RunRanks for DataParallel {
     fn is_first(&self) -> bool {
         self.is_first()
@@ -349,33 +363,6 @@ impl Share {
         Ok(self.items as f64 / mean)
     }
 }
-
-/// A communicator, or something that holds one.
-pub trait IntoCommunicator {
-    /// The communicator.
-    fn into_communicator(self) -> Arc<dyn Communicator>;
-}
-
-impl<C: Communicator + 'static> IntoCommunicator for C {
-    fn into_communicator(self) -> Arc<dyn Communicator> {
-        Arc::new(self)
-    }
-}
-
-impl IntoCommunicator for Arc<dyn Communicator> {
-    fn into_communicator(self) -> Arc<dyn Communicator> {
-        self
-    }
-}
-
-impl IntoCommunicator for &Arc<dyn Communicator> {
-    fn into_communicator(self) -> Arc<dyn Communicator> {
-        self.clone()
-    }
-}
-
-/// Called with the number of a parameter and its gradient.
-pub(super) type Add<'a> = dyn FnMut(usize, &Tensor) -> Result<()> + 'a;
 
 /// A backward pass from `loss` times `weight` that passes each gradient to `add` when it is
 /// complete.
@@ -430,44 +417,4 @@ pub(super) fn mean_loss(losses: &[f64], check: bool) -> Result<f64> {
 /// `value` as a tensor () like the loss.
 pub(super) fn scalar(value: f64, loss: &Tensor) -> Result<Tensor> {
     Tensor::full((), value, loss.dtype(), loss.device())
-}
-
-/// Returns an error unless all ranks have the same parameters and version.
-fn require_same_model(params: &[Param], comm: &dyn Communicator) -> Result<()> {
-    let mut lines = vec![format!("teeny-distributed {}", env!("CARGO_PKG_VERSION"))];
-    lines.extend(params.iter().map(|param| {
-        let value = param.stored();
-        let kind = if param.is_trainable() { "parameter" } else { "buffer" };
-        format!("{kind} {:?} {} {}", param.name(), value.dtype(), value.shape())
-    }));
-    let texts = comm.gather_bytes(lines.join("\n").into_bytes())?;
-    let texts: Vec<_> = texts.iter().map(|text| String::from_utf8_lossy(text)).collect();
-    let Some(rank) = (1..texts.len()).find(|&rank| texts[rank] != texts[0]) else { return Ok(()) };
-    let line = |rank: usize, i| texts[rank].lines().nth(i).unwrap_or("nothing more");
-    let most = texts[0].len().max(texts[rank].len());
-    let i = (0..most).find(|&i| line(0, i) != line(rank, i)).unwrap_or(0);
-    let text = format!("rank 0 has {}, but rank {rank} has {}", line(0, i), line(rank, i));
-    Err(Error::value(text).help("start every rank with the same program and options"))
-}
-
-/// Copies the values of rank 0 to the other ranks, which have the same parameters of `store`; those
-/// of units stay.
-pub(super) fn broadcast(params: &[Param], store: &Store, comm: &dyn Communicator) -> Result<()> {
-    require_same_model(params, comm)?;
-    if comm.size() == 1 {
-        return Ok(());
-    }
-    let whole = params.iter().filter(|param| !is_sharded(param)).cloned().collect();
-    let plan = Buckets::new(whole, Division::Whole(1), usize::MAX, store);
-    let mut new = Vec::with_capacity(plan.params.len());
-    for (i, bucket) in plan.buckets.iter().enumerate() {
-        let flat = plan.flat(bucket, |i| detached(&plan.params[i].stored()))?;
-        let kind = Kind::Broadcast { root: 0 };
-        let flat = comm.start(Collective::of(kind, &flat, bucket.shares.clone())?).wait()?;
-        for (i, part) in plan.unpack(i, &flat.into_tensor()?, 0)? {
-            // a copy: a view would keep all of them in memory
-            new.push((&plan.params[i], part.copy()?));
-        }
-    }
-    Param::set_all(new.iter().map(|(param, value)| (*param, value)))
 }

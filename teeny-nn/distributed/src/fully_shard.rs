@@ -9,9 +9,10 @@
 //! A unit runs as a checkpoint, so nothing keeps its whole parameters. The gradients go to the
 //! buckets of [`Zero`](super::Zero), which leave each rank the mean gradient of its rows.
 
-use super::buckets::{Reducer, rows};
-use super::communicator::Communicator;
-use super::data_parallel::{Add, DataParallel, IntoCommunicator, broadcast};
+use super::broadcast::broadcast;
+use super::buckets::{Add, Reducer, rows};
+use super::communicator::{Communicator, IntoCommunicator};
+use super::released::{is_sharded, release};
 use super::shards::{Gathering, Shards, divide};
 use super::traffic::Traffic;
 use std::collections::BTreeSet;
@@ -19,9 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use teeny_autograd::{Function, Gradients, Saved, apply, checkpoint, detached, is_recomputing};
 use teeny_core::context::enter;
 use teeny_core::device::common;
-use teeny_core::{
-    DType, Device, DeviceInfo, Error, Op, Outputs, Reference, Result, StorageRef, Tensor, ToDevice,
-};
+use teeny_core::{Error, Reference, Result, Tensor, ToDevice};
 use teeny_formats::{KeyMismatch, State};
 use teeny_nn::state::Stateful;
 use teeny_nn::store::Role;
@@ -39,7 +38,7 @@ use teeny_nn::{Init, Module, Param, Path, Store};
 /// [`Zero`](super::Zero) with [`FullyShard::data_parallel`] trains it. Parameters outside units,
 /// such as embeddings that are tied to a head, are whole on every rank; `Zero` divides their
 /// optimizer state. Buffers and quantised weights stay whole. Parameters are bit-equal to
-/// [`DataParallel`] with as many ranks. All ranks run the same units in the same order, each at
+/// [`DataParallel`](super::DataParallel) with as many ranks. All ranks run the same units in the same order, each at
 /// most once for a loss. Outside its unit a parameter has no elements: reading them is an error.
 /// Freeze parameters in the function that makes the unit.
 ///
@@ -129,15 +128,14 @@ impl FullyShard {
         Ok(Unit { module: Arc::new(module), shards: self.clone(), index: units.len() - 1 })
     }
 
-    /// Data-parallel training of the units and of the parameters outside units, for
-    /// [`Zero::new`](super::Zero::new). Call it after the last layer is made.
-    ///
-    /// # Errors
-    /// As [`DataParallel::new`].
-    #[track_caller]
-    pub fn data_parallel(&self) -> Result<DataParallel> {
-        let _op = enter("FullyShard::data_parallel");
-        DataParallel::with_shards(&self.0.store, self.0.comm.clone(), Some(self.clone()))
+    /// The parameters.
+    pub(super) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The ranks.
+    pub(super) fn comm(&self) -> Arc<dyn Communicator> {
+        self.0.comm.clone()
     }
 
     /// The exchanges, of gradients too.
@@ -322,54 +320,4 @@ impl Stateful for FullyShard {
         self.discard();
         Param::set_all(new.iter().map(|(param, value)| (param, value)))
     }
-}
-
-/// The device of a parameter while its unit does not run: every operation is an error.
-#[derive(Debug)]
-struct Released(String);
-
-impl Released {
-    fn error(&self) -> Error {
-        Error::value(format!("{} has no elements here: its unit does not run", self.0)).help(
-            "compute with it in Unit::forward or Unit::run; FullyShard is the state of the model",
-        )
-    }
-}
-
-impl Device for Released {
-    fn info(&self) -> DeviceInfo {
-        let description = "a parameter whose unit does not run".into();
-        DeviceInfo { name: format!("the ranks' parts of {}", self.0), description }
-    }
-
-    fn upload(&self, _bytes: &[u8], _dtype: DType) -> Result<StorageRef> {
-        Err(self.error())
-    }
-
-    fn download(&self, _x: &Tensor) -> Result<Vec<u8>> {
-        Err(self.error())
-    }
-
-    fn execute(&self, _op: &mut Op<'_>) -> Result<Option<Outputs>> {
-        Err(self.error())
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// Frees the elements of a parameter.
-fn release(param: &Param) -> Result<()> {
-    let dtype = param.stored().dtype();
-    let one = Tensor::zeros((), dtype, Reference::new())?.expand(param.shape())?;
-    let (storage, layout, ..) = one.into_parts();
-    let device = Arc::new(Released(format!("{:?}", param.name())));
-    param.lend(Tensor::from_parts(storage, layout, dtype, device)?);
-    Ok(())
-}
-
-/// Whether a parameter is in a unit that does not run.
-pub(super) fn is_sharded(param: &Param) -> bool {
-    param.stored().device().downcast_ref::<Released>().is_some()
 }

@@ -21,6 +21,7 @@
 //! [`teeny_nn::transformer::BlockLayers`] and [`teeny_nn::train::RunRanks`].
 #![forbid(unsafe_code)]
 
+mod broadcast;
 mod buckets;
 mod collective;
 mod communicator;
@@ -35,6 +36,7 @@ mod mpi;
 mod parallel_linear;
 mod processors;
 mod reduce;
+mod released;
 mod shards;
 mod single_rank;
 mod sums;
@@ -44,8 +46,8 @@ mod traffic;
 mod zero;
 
 pub use collective::{Collective, Pending, Reply};
-pub use communicator::Communicator;
-pub use data_parallel::{DataParallel, IntoCommunicator, Share};
+pub use communicator::{Communicator, IntoCommunicator};
+pub use data_parallel::{DataParallel, Share};
 pub use fully_shard::{FullyShard, Unit};
 pub use kind::{Kind, NotFinite, Reduce};
 #[cfg(feature = "mpi")]

@@ -1,8 +1,8 @@
 //! [`Zero`]: an optimizer whose state is divided among the ranks.
 
-use super::buckets::{Buckets, Division, Reducer, row_size, rows};
+use super::buckets::{Add, Buckets, Division, Reducer, row_size, rows};
 use super::collective::Collective;
-use super::data_parallel::{Add, DataParallel, Share, backward_each, mean_loss, number, scalar};
+use super::data_parallel::{DataParallel, Share, backward_each, mean_loss, number, scalar};
 use super::fully_shard::FullyShard;
 use super::kind::Kind;
 use super::shards::{Shards, count_rows, divide};
