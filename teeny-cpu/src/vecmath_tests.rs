@@ -356,6 +356,9 @@ fn powers_of_f64_are_those_of_the_standard_library() {
     for level in Level::available() {
         let mut worst = 0;
         for ((x, y), got) in a.iter().zip(&b).zip(pairs::<Pow, f64>(level, &a, &b)) {
+            if cfg!(all(windows, target_env = "gnu")) && y.abs() > 2f64.powi(31) {
+                continue; // the definition is inaccurate there: see `pow`
+            }
             let d = ulps64(got, pow(*x, *y));
             assert!(d <= 2, "{x:e} to the power of {y:e} at {level:?}: {d} ulp, {got:e}");
             worst = worst.max(d);
