@@ -1,6 +1,6 @@
 //! `FEATURES.md` names the tests and programs that show each capability: all of them exist, and
-//! every row from A01 to A80, and A92, occurs exactly once. `CONTRIBUTING.md` names files to change,
-//! which exist too.
+//! every row from A01 to A80, and A92, occurs exactly once. `CONTRIBUTING.md` names files to
+//! change, which exist too.
 
 use std::path::Path;
 

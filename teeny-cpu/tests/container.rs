@@ -1,6 +1,6 @@
-//! The limits of a container: those of the control group that a process is in. Each case is a
-//! separate process in a new group. Where the user may not make one (others than root, and inside of
-//! most containers) a case says so and ends; core tests how the files of a group are read.
+//! The limits of a container, which are those of the control group of a process. Each case runs as
+//! a separate process in a new group. A case ends with a message if the user may not make a group,
+//! as without root and in most containers. Core tests how the files of a group are read.
 #![cfg(target_os = "linux")]
 
 mod common;

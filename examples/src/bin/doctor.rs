@@ -106,7 +106,7 @@ fn support() -> &'static str {
     match (std::env::consts::OS, std::env::consts::ARCH) {
         ("linux", "x86_64") => "built and tested at each change",
         ("linux", "aarch64" | "arm" | "x86") | ("windows", "x86_64") =>
-            "tested under emulation before a release: please report what this prints, also if all is well",
+            "tested under emulation before a release: please report what this prints",
         ("macos", _) => "compiled, but not run by the project: please report what this prints",
         _ => "not known to the project: please report what this prints, and how it was built",
     }

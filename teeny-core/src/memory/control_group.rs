@@ -1,8 +1,8 @@
 //! The limit that a control group of Linux sets to the memory of a process, as containers do.
 //!
 //! The kernel ends a process of a group that uses more than its limit. It counts memory when it is
-//! written to, so that no allocation fails: large ones are compared with the limit before. Both
-//! versions of control groups are read; one of systemd, Docker or Kubernetes has either.
+//! written to, so no allocation fails. Large requests are therefore compared with the limit first.
+//! systemd, Docker and Kubernetes use version 1 or 2 of control groups; both are read.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -48,11 +48,11 @@ fn groups(membership: &str, read: Read) -> Vec<Group> {
             .lines()
             .find_map(|line| line.split_once(':')?.1.strip_prefix(version.prefix))
             .unwrap_or("/");
-        // In a container the folder of its own group may be the root.
+        // A container may see the folder of its own group as the root.
         for inner in Path::new(path.trim_start_matches('/')).ancestors() {
             let folder = Path::new(version.root).join(inner);
             let limit = read(&folder.join(version.limit)).and_then(|text| text.trim().parse().ok());
-            // The first version has the largest number of pages where there is no limit.
+            // Version 1 says "no limit" as the largest number of whole pages.
             if let Some(limit) = limit.filter(|limit| *limit < 1 << 60) {
                 all.push(Group { folder, limit, version });
             }

@@ -28,7 +28,7 @@ pub(super) const BUCKET: usize = 1 << 20;
 /// How the gradient of a bucket is divided among the ranks.
 #[derive(Clone, Debug)]
 pub(super) enum Division {
-    /// Every one of so many ranks gets all of it.
+    /// Every rank gets all of it; the field is the number of ranks.
     Whole(usize),
     /// Each rank gets its rows of each parameter, by parameter and rank.
     Rows(Vec<Vec<Range<usize>>>),

@@ -29,18 +29,18 @@ use teeny_nn::{Init, Module, Param, Path, Store};
 /// Training in which each rank keeps a part of the parameters, their gradients and the optimizer's
 /// state: with n ranks an nth. ZeRO stage 3, fully sharded data parallelism.
 ///
-/// The model consists of units, such as the blocks of a transformer. A unit runs on whole
-/// parameters, which it gathers from all ranks and frees afterwards; meanwhile those of the next
-/// unit are gathered, in the order in which the units were made. The backward pass gathers and
-/// computes each unit again ([`teeny_autograd::checkpoint`]). Beside its rows a rank holds about
-/// two units, and the gradients of one.
+/// The model consists of units, such as the blocks of a transformer. A unit gathers its whole
+/// parameters from all ranks, computes, and frees them. While it computes, the ranks gather the
+/// parameters of the next unit, in the order in which the units were made. The backward pass
+/// gathers and computes each unit again ([`teeny_autograd::checkpoint`]). Beside its rows a rank
+/// holds about two units, and the gradients of one.
 ///
 /// [`Zero`](super::Zero) with [`FullyShard::data_parallel`] trains it. Parameters outside units,
 /// such as embeddings that are tied to a head, are whole on every rank; `Zero` divides their
 /// optimizer state. Buffers and quantised weights stay whole. Parameters are bit-equal to
-/// [`DataParallel`](super::DataParallel) with as many ranks. All ranks run the same units in the same order, each at
-/// most once for a loss. Outside its unit a parameter has no elements: reading them is an error.
-/// Freeze parameters in the function that makes the unit.
+/// [`DataParallel`](super::DataParallel) with as many ranks. All ranks run the same units in the
+/// same order, each at most once for a loss. Outside its unit a parameter has no elements: reading
+/// them is an error. Freeze parameters in the function that makes the unit.
 ///
 /// As [`Stateful`] it is the state of the plain model, which can be restored with any number of
 /// ranks, also without it. Every rank takes part; rank 0 has the tensors, in the memory of the
@@ -178,7 +178,7 @@ impl FullyShard {
         })?)
     }
 
-    /// Runs `body` with the whole parameters of unit `i`, while those of the next are gathered.
+    /// Runs `body` with the whole parameters of unit `i`, and starts to gather those of the next unit.
     fn with_unit<T>(&self, i: usize, body: impl FnOnce() -> Result<T>) -> Result<T> {
         let inner = &*self.0;
         let units = lock(&inner.units).clone();
